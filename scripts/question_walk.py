@@ -1,9 +1,12 @@
 """Lists the files of the package in which one question runs: from the interceptor to the engine, and after it.
 
-    python -m scripts.question_walk [--other CHECKOUT] [--json]
+    python -m scripts.question_walk [--other CHECKOUT] [--step] [--json]
 
 A daemon with the sample documents answers a question to be warm, then another one, while a profiler notes the first
 call into each file. Threads of the engine and of monitors are left out: they run whether a question comes or not.
+
+With --step, the small language model of the tests writes the answer, and the files are those of the engine and of the
+runtime in which its steps run: those that ``Engine._step`` calls into.
 """
 
 from __future__ import annotations
@@ -26,16 +29,20 @@ _INTERCEPTOR, _ENGINE = "server/grpc/interceptor.py", "engine/command_queue.py"
 _WAIT_S = 60
 
 
-def serve(package: str, arguments: list[str]) -> None:
+def serve(package: str, arguments: list[str], of_step: bool) -> None:
     """Runs the daemon of a package folder with a profiler: SIGUSR1 starts it, SIGUSR2 writes what it saw."""
     first: dict[str, int] = {}
-    active = False
+    active = in_step = False
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        name = frame.f_code.co_filename
-        if active and event == "call" and name.startswith(package) and name not in first:
-            thread = threading.current_thread().name
-            if thread == "MainThread" or thread.startswith("stage-"):
+        nonlocal in_step
+        if not active:
+            return
+        name, thread = frame.f_code.co_filename, threading.current_thread().name
+        if thread == "engine" and frame.f_code.co_qualname == "Engine._step":
+            in_step = event == "call"
+        if event == "call" and name.startswith(package) and name not in first:
+            if (thread == "engine" and in_step) if of_step else (thread == "MainThread" or thread.startswith("stage-")):
                 first[name] = time.monotonic_ns()
 
     def start(*_: object) -> None:
@@ -59,16 +66,20 @@ def serve(package: str, arguments: list[str]) -> None:
     edge_rag()
 
 
-def walk(tree: Path) -> tuple[list[str], list[str]]:
-    """Returns the files in which a question runs before it is in the engine's queue, and those it enters later."""
+def walk(tree: Path, of_step: bool = False) -> dict[str, int]:
+    """Returns the files in which a question runs, or a step of its answer, by the time of the first call."""
     with tempfile.TemporaryDirectory() as folder:
         notes, data = Path(folder, "notes"), Path(folder, "data")
         python = str(tree / ".venv" / "bin" / "python")
         package = str(tree / "edge_rag") + os.sep
         program = f"import sys; sys.path.append({str(_ROOT)!r}); from scripts.question_walk import serve; "
-        program += f"serve({package!r}, {['--data-dir', str(data), '--listen', f'unix:{folder}/socket']!r})"
+        program += f"serve({package!r}, {['--data-dir', str(data), '--listen', f'unix:{folder}/socket']!r}, {of_step})"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("EDGE_RAG_")}
         command = [python, "-c", program]
+        if of_step:
+            added = ["models", "add", str(_ROOT / "tests/fixtures/quoter"), "--name", "traced", "--data-dir", str(data)]
+            subprocess.run([python, "-m", "edge_rag", *added], env=environment, check=True, stdout=subprocess.DEVNULL)
+            environment["EDGE_RAG_MODELS__GENERATOR"] = "traced"
         daemon = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tree, env={**environment, _NOTES: str(notes)})
         try:
             assert daemon.stdout is not None
@@ -80,20 +91,19 @@ def walk(tree: Path) -> tuple[list[str], list[str]]:
                 subprocess.run(call, cwd=tree, env=environment, check=True, stdout=subprocess.DEVNULL)
 
             run("ingest", str(tree / "deploy" / "samples"), "--quiet")
-            run("ask", "How often must the pump bearings be greased?")
+            mode = ("--mode", "free", "--max-tokens", "40") if of_step else ()
+            run("ask", "How often must the pump bearings be greased?", *mode)
             daemon.send_signal(signal.SIGUSR1)
-            run("ask", "To how many amperes is the main breaker set?")
+            run("ask", "To how many amperes is the main breaker set?", *mode)
             daemon.send_signal(signal.SIGUSR2)
             deadline = time.monotonic() + _WAIT_S
             while not notes.exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
-            first = json.loads(notes.read_text())
+            first: dict[str, int] = json.loads(notes.read_text())
         finally:
             daemon.terminate()
             daemon.wait()
-    first = {name: at for name, at in first.items() if at >= first[_INTERCEPTOR]}
-    before = sorted(name for name, at in first.items() if at <= first[_ENGINE])
-    return before, sorted(first.keys() - set(before))
+    return first
 
 
 def main() -> None:
@@ -101,13 +111,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--other", type=Path, help="a checkout in which scripts/test ran once, instead of this one")
     parser.add_argument("--json", action="store_true", help="print one object")
+    parser.add_argument("--step", action="store_true", help="list the files of the engine's steps instead")
     options = parser.parse_args()
     tree = (options.other or _ROOT).resolve()
-    before, after = walk(tree)
+    first = walk(tree, options.step)
+    if options.step:
+        parts = {"step": sorted(name for name in first if name.startswith(("engine/", "runtime/")))}
+    else:
+        first = {name: at for name, at in first.items() if at >= first[_INTERCEPTOR]}
+        before = sorted(name for name, at in first.items() if at <= first[_ENGINE])
+        parts = {"to_the_engine": before, "after": sorted(first.keys() - set(before))}
     if options.json:
-        print(json.dumps({"to_the_engine": before, "after": after}))
+        print(json.dumps(parts))
         return
-    for title, names in (("to the engine", before), ("after", after)):
+    for title, names in parts.items():
         lines = sum(len((tree / "edge_rag" / name).read_text().splitlines()) for name in names)
         print(f"{title}: {len(names)} files, {lines} lines", *(f"  {name}" for name in names), sep="\n")
 

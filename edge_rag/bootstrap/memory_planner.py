@@ -14,7 +14,6 @@ from edge_rag.core.monitoring.resources import MemoryItem
 from edge_rag.core.placement import ModelStage
 from edge_rag.device.facts import DeviceFacts
 from edge_rag.device.memory_plan import (
-    SMALLEST_STEP,
     BatchSizes,
     GeneratorNeeds,
     MemoryBounds,
@@ -98,7 +97,6 @@ class MemoryPlanner:
             questions=QUESTIONS_RERANKED,
             cache_bytes=0 if folders.reranker is not None else CACHE_BYTES,
             least_slots=wanted.max_slots or 1,
-            least_step_tokens=SMALLEST_STEP,
         )
         self._logits = 1 + DRAFT_TOKENS
 
@@ -228,7 +226,7 @@ def _reranker(folders: RoleFolders, candidates: int) -> RerankerNeeds:
 
 
 def _one_slot(sizes: BatchSizes) -> BatchSizes:
-    return BatchSizes(1, sizes.step_tokens, sizes.questions, sizes.cache_bytes, 1, sizes.least_step_tokens)
+    return BatchSizes(1, sizes.step_tokens, sizes.questions, sizes.cache_bytes)
 
 
 def _width(embedder: Path) -> int:

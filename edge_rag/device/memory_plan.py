@@ -74,25 +74,20 @@ class RerankerNeeds:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizes:
-    """Sizes that shrink where memory is short.
-
-    Attributes:
-        least_step_tokens: Lower bound of a step's tokens.
-    """
+    """Sizes that shrink where memory is short."""
 
     slots: int
     step_tokens: int
     questions: int
     cache_bytes: int
     least_slots: int = 1
-    least_step_tokens: int = SMALLEST_STEP
 
     def halved(self) -> BatchSizes:
         """Returns half of every size, within the lower bounds."""
         return replace(
             self,
             slots=max(self.least_slots, self.slots // 2),
-            step_tokens=max(min(self.least_step_tokens, self.step_tokens), self.step_tokens // 2),
+            step_tokens=max(min(SMALLEST_STEP, self.step_tokens), self.step_tokens // 2),
             questions=max(1, self.questions // 2),
             cache_bytes=self.cache_bytes // 2,
         )
@@ -205,7 +200,7 @@ def _nothing_fits(bounds: MemoryBounds, uses: Sequence[MemoryItem], sizes: Batch
     )
     if bounds.kv_bytes is not None:
         advice = f"lower generator.kv_memory_mib, {advice}"
-    if sizes.least_slots > 1 or sizes.least_step_tokens > SMALLEST_STEP:
+    if sizes.least_slots > 1:
         advice = f"lower generator.max_slots, {advice}"
     return ConfigurationError(
         f"memory: {bounds.budget_bytes // _MIB} MiB can be had, at least {-(-needed // _MIB)} are needed: "

@@ -23,18 +23,15 @@ from edge_rag.core.query import Priority
 from edge_rag.engine.command_queue import CommandQueue, Commands
 from edge_rag.engine.constraint import AllowedTokens
 from edge_rag.engine.events import EventRecorder
-from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.kv_cache.passage_warmup import PassageWarmup
-from edge_rag.engine.kv_cache.reservation import Reservation
-from edge_rag.engine.model_input import pack, token_moves
+from edge_rag.engine.kv_cache.block_pool import BlockPool, Reservation
 from edge_rag.engine.ports import ModelRunner, StepObserver, TokenSink, Unobserved, Unrecorded
 from edge_rag.engine.request import ActiveRequest, TokenRequest
 from edge_rag.engine.request_table import RequestTable
 from edge_rag.engine.sampler import TokenSampler
-from edge_rag.engine.scheduling.plan import StepPlan
+from edge_rag.engine.scheduling.plan import StepPlan, pack, token_moves
 from edge_rag.engine.scheduling.policy import SchedulerLimits, pause_after_step_s, throttled_limits
 from edge_rag.engine.scheduling.scheduler import Scheduler
-from edge_rag.engine.sequence import DomainEpochs, Sequence, SequenceId
+from edge_rag.engine.sequence import Sequence, SequenceId
 from edge_rag.engine.snapshot import EngineSnapshot, SnapshotExchange, take_snapshot
 from edge_rag.engine.speculative.verify import Speculation
 from edge_rag.errors import (
@@ -100,12 +97,7 @@ class Engine:
         self._commands = CommandQueue(settings.max_waiting, settings.max_waiting_tokens)
         self._events = EventRecorder(audit or Unrecorded(), self._observer)
         self._speculation = Speculation(settings.draft_tokens)
-        epochs = DomainEpochs()
-        warmup = PassageWarmup(self._scheduler, self._pool, self._commands.new_id)
-        extensions = (warmup,)
-        self._requests = RequestTable(
-            self._scheduler, self._pool, extensions, epochs, self._commands, self._events, clock
-        )
+        self._requests = RequestTable(self._scheduler, self._pool, self._commands, self._events, clock)
         self._snapshots = SnapshotExchange(take_snapshot((), self._pool, clock()))
         self._thread = threading.Thread(target=self._loop, name="engine", daemon=True)
 
@@ -145,7 +137,7 @@ class Engine:
     def _step(self, began: float) -> None:
         """Runs one step: schedule, reserve, run, sample, commit."""
         self._speculation.propose(self._requests.running())
-        self._requests.begin_step(began)
+        self._requests.begin_step()
         plan = self._scheduler.schedule(began)
         admitted = self._requests.apply(plan, began)
         if not plan.entries:
@@ -153,12 +145,12 @@ class Engine:
         load = _Load.of(self._scheduler, admitted)
         scheduled = self._clock()
         try:
-            with Reservation(self._pool, plan) as pages:
+            with Reservation(self._pool, plan.ends()) as pages:
                 logits = self._run(plan, self._scheduler.sequences(plan), pages)
                 ran = self._clock()
                 sampled = self._speculation.sample(plan, self._requests.active, logits)
                 accepted = {request.sequence.id: len(tokens) - 1 for request, tokens in sampled}
-                pages.commit(accepted)
+                pages.commit(plan.ends(accepted))
         except Exception as error:  # noqa: BLE001 - requests outside this step continue after any failure
             problem = str(error) if isinstance(error, InferenceFailed) else f"the step failed: {error!r}"
             self._requests.fail_step(plan, problem, error)
@@ -168,7 +160,7 @@ class Engine:
         for request, tokens in sampled:
             if all(self._requests.append(request, (token,)) for token in tokens) and len(tokens) > 1:
                 self._scheduler.accept(request.sequence, len(tokens) - 1)
-        self._requests.end_step(plan, ran - scheduled)
+        self._requests.end_step(plan)
         ended = self._clock()
         self._speculation.observe(plan, ended - began)
         times = (scheduled - began, ran - scheduled, ended - ran)
@@ -304,8 +296,7 @@ class Engine:
         """Frees memory before the next step; any thread.
 
         Args:
-            drop_cache: Whether to drop cached pages and return the memory of all free pages to the system. None is
-                written to disk first: copies would take the memory that is short.
+            drop_cache: Whether to drop cached pages and return the memory of all free pages to the system.
         """
         self._commands.shed_memory(drop_cache, hold_batch)
 

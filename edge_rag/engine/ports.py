@@ -55,10 +55,6 @@ class ModelRunner(Protocol):
         """
         ...
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copies a page's content, in all layers."""
-        ...
-
     def release_pages(self, pages: Sequence[int]) -> None:
         """Returns the memory of pages to the system if it can; their content is lost, and they stay usable."""
         ...
@@ -86,9 +82,6 @@ class NoModel:
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         """Raises InferenceFailed: nothing may be generated."""
         raise InferenceFailed("there is no language model")
-
-    def copy_page(self, source: int, target: int) -> None:
-        """Does nothing."""
 
     def release_pages(self, pages: Sequence[int]) -> None:
         """Does nothing."""

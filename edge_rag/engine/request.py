@@ -9,10 +9,9 @@ from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import RequestReport
 from edge_rag.core.query import Priority, Sampling
 from edge_rag.engine.constraint import AllowedTokens, AnyToken, Constraint, Ended, Forced
-from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.engine.ports import Outcome, TokenSink
 from edge_rag.engine.sampler import TokenSampler
-from edge_rag.engine.sequence import Sequence, SequenceId, domain_key
+from edge_rag.engine.sequence import PassageSpan, Sequence, SequenceId, domain_key
 from edge_rag.engine.speculative.drafter import Drafter
 
 

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from edge_rag.engine.command_queue import CommandQueue
 from edge_rag.engine.events import EventRecorder
-from edge_rag.engine.extension import EngineExtension
 from edge_rag.engine.kv_cache.block_pool import BlockPool
+from edge_rag.engine.passage_warmup import PassageWarmup
 from edge_rag.engine.request import ActiveRequest
 from edge_rag.engine.scheduling.plan import StepPlan
 from edge_rag.engine.scheduling.scheduler import Scheduler
-from edge_rag.engine.sequence import DomainEpochs, SequenceId, Status, domain_key
+from edge_rag.engine.sequence import SequenceId, Status, domain_key
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InferenceFailed, NotReady, SlowConsumer
 
 
-class RequestTable:
-    """Admits requests, appends tokens to their answers, pauses them, and ends them.
+class DomainEpochs:
+    """The current epoch of each trust domain; an epoch ends when text of the domain is removed. One thread."""
 
-    Args:
-        extensions: Passed by each request, in order, before it enters the scheduler.
-    """
+    def __init__(self) -> None:
+        self._epochs: dict[str, int] = {}
+
+    def advance(self, trust_domain: str, epoch: int) -> int:
+        self._epochs[trust_domain] = current = max(epoch, self._epochs.get(trust_domain, 0))
+        return current
+
+    def is_over(self, trust_domain: str, epoch: int) -> bool:
+        """Whether an epoch has ended, so that a prompt of it may hold text that was removed."""
+        return epoch < self._epochs.get(trust_domain, 0)
+
+
+class RequestTable:
+    """Admits requests, appends tokens to their answers, pauses them, and ends them."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         pool: BlockPool,
-        extensions: Sequence[EngineExtension],
-        epochs: DomainEpochs,
         commands: CommandQueue,
         events: EventRecorder,
         clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
         self._pool = pool
-        self._extensions = tuple(extensions)
-        self._epochs = epochs
+        self._epochs = DomainEpochs()
+        self._warmup = PassageWarmup(scheduler, pool, commands.new_id)
         self._commands = commands
         self._events = events
         self._clock = clock
@@ -53,15 +62,14 @@ class RequestTable:
 
     def enter(self, request: ActiveRequest) -> None:
         self._active[request.sequence.id] = request
-        if self._epochs.is_over(request.request):
+        if self._epochs.is_over(request.request.trust_domain, request.request.epoch):
             request.sequence.exclude_from_cache()
-        if self.append(request, ()):
-            self._advance(request, self._extensions)
+        if self.append(request, ()) and not self._warmup.hold(request):
+            self._schedule((request,))
 
-    def begin_step(self, now: float) -> None:
-        for place, extension in enumerate(self._extensions, 1):
-            for request in extension.begin_step(now):
-                self._advance(request, self._extensions[place:])
+    def begin_step(self) -> None:
+        if self._warmup.warmups and self._scheduler.batch_held:
+            self._schedule(self._warmup.end_batch())
 
     def apply(self, plan: StepPlan, now: float) -> list[ActiveRequest]:
         """Records which requests got or lost a slot; returns those that got one."""
@@ -76,16 +84,13 @@ class RequestTable:
                 request.lost_slot(now)
         return admitted
 
-    def end_step(self, plan: StepPlan, run_s: float) -> None:
-        for place, extension in enumerate(self._extensions, 1):
-            for request in extension.end_step(plan, run_s):
-                self._advance(request, self._extensions[place:])
+    def end_step(self, plan: StepPlan) -> None:
+        if self._warmup.warmups:
+            self._schedule(self._warmup.end_step(plan))
 
     def fail_step(self, plan: StepPlan, problem: str, cause: Exception) -> None:
         self.drop([entry.sequence for entry in plan.entries], lambda: _failure(problem, cause))
-        for place, extension in enumerate(self._extensions, 1):
-            for request in extension.fail_step(plan):
-                self._advance(request, self._extensions[place:])
+        self._schedule(self._warmup.fail_step(plan))
 
     def append(self, request: ActiveRequest, tokens: tuple[int, ...]) -> bool:
         """Appends tokens to an answer; returns False if it ended."""
@@ -121,7 +126,7 @@ class RequestTable:
             if pause and request.paused_since is None:
                 request.paused_since = now
                 request.lost_slot(now)
-                # A request that an extension holds is paused once it enters the scheduler.
+                # A request that waits for its passages is paused once it enters the scheduler.
                 is_held = request.sequence.status is Status.NEW
                 self._events.paused(request, {} if is_held else self._scheduler.pause(request.sequence), now)
             elif not pause and request.paused_since is not None:
@@ -133,16 +138,15 @@ class RequestTable:
         """Invalidates the cached pages of a trust domain's epochs before this one; their requests leave none behind."""
         current = domain_key(trust_domain, self._epochs.advance(trust_domain, epoch))
         for request in self._active.values():
-            if request.request.trust_domain == trust_domain and self._epochs.is_over(request.request):
+            domain, own_epoch = request.request.trust_domain, request.request.epoch
+            if domain == trust_domain and self._epochs.is_over(domain, own_epoch):
                 request.sequence.exclude_from_cache()
         every = domain_key(trust_domain)
 
         def is_ended(domain: str) -> bool:
             return domain.startswith(every) and domain != current
 
-        for place, extension in enumerate(self._extensions, 1):
-            for request in extension.forget(is_ended):
-                self._advance(request, self._extensions[place:])
+        self._schedule(self._warmup.forget(is_ended))
         for domain in self._pool.domains:
             if is_ended(domain):
                 self._pool.forget(domain)
@@ -173,19 +177,17 @@ class RequestTable:
             self._active[request.sequence.id] = request
         self.drop(tuple(self._active), lambda: NotReady("the generator is shutting down"))
 
-    def _advance(self, request: ActiveRequest, extensions: Iterable[EngineExtension]) -> None:
-        if any(extension.hold(request) for extension in extensions):
-            return
-        self._scheduler.submit(request.sequence, request.submitted)
-        if request.paused_since is not None:
-            self._scheduler.pause(request.sequence)
+    def _schedule(self, requests: Iterable[ActiveRequest]) -> None:
+        for request in requests:
+            self._scheduler.submit(request.sequence, request.submitted)
+            if request.paused_since is not None:
+                self._scheduler.pause(request.sequence)
 
     def _remove(self, request: ActiveRequest, now: float, completed: bool) -> None:
         """Frees everything that a request holds, before its end is reported."""
         del self._active[request.sequence.id]
         self._scheduler.remove([request.sequence])
-        for extension in self._extensions:
-            extension.remove(request)
+        self._warmup.remove(request)
         if request.sequence.excluded:
             self._pool.forget(request.sequence.trust_domain)
         tokens = request.request.total_tokens

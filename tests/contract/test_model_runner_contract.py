@@ -134,9 +134,3 @@ def test_a_step_that_does_not_add_up_is_refused_and_changes_nothing(
     with pytest.raises(InferenceFailed):
         runner.run(spoil(step(runner, KNOWN.token_ids, 20, 25)))
     assert np.array_equal(runner.run(step(runner, KNOWN.token_ids, 20, 25))[0], expected)
-
-
-def test_there_are_only_its_own_pages_to_copy(runner: ModelRunner) -> None:
-    runner.copy_page(0, 0)
-    with pytest.raises(InferenceFailed):
-        runner.copy_page(0, runner.pages)

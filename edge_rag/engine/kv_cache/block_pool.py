@@ -7,6 +7,12 @@
 
 Every page is in exactly one of the four. A page moves free/cached -> reserved -> held within a step, held -> cached or
 free when its last holder leaves, cached -> held when another sequence begins with the same tokens.
+
+A step's pages are a transaction:
+
+    enter       the pages that the plan needs are allocated        block tables unchanged
+    commit      they join the block tables                         the step counts
+    leave       pages that were not committed are freed            without commit, the step is undone
 """
 
 from __future__ import annotations
@@ -14,11 +20,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Final
 
 from edge_rag.core.monitoring.status import PageMap
-from edge_rag.engine.kv_cache.prefix_cache import PageId, PageKey, PrefixIndex, extend_chain
-from edge_rag.engine.sequence import SequenceId
+from edge_rag.engine.kv_cache.prefix_cache import PrefixIndex, extend_chain
+from edge_rag.engine.sequence import PageId, PageKey, SequenceId
 
 HALF_LIFE_POOLS: Final = 8.0
 """Half-life of a use, in uses of as many pages as the pool has. A short one forgets frequent pages, a long one keeps
@@ -228,6 +235,54 @@ class BlockPool:
             tables={sequence: tuple(table) for sequence, table in self._tables.items()},
             pinned={sequence: tuple(pages) for sequence, pages in self._pinned.items()},
         )
+
+
+class Reservation:
+    """Pages for one step; see the chart above.
+
+    Args:
+        ends: Position of each sequence of the step after its last token, drafted ones included.
+    """
+
+    def __init__(self, pool: BlockPool, ends: Mapping[SequenceId, int]) -> None:
+        self._pool = pool
+        self._ends = ends
+        self._reserved: dict[SequenceId, list[PageId]] = {}
+
+    def __enter__(self) -> Reservation:
+        """Takes the pages."""
+        needs = {sequence: self._missing(sequence, end) for sequence, end in self._ends.items()}
+        pages = self._pool.allocate(sum(needs.values()))
+        for sequence, count in needs.items():
+            self._reserved[sequence] = pages[:count]
+            del pages[:count]
+        return self
+
+    @property
+    def tables(self) -> Mapping[SequenceId, tuple[PageId, ...]]:
+        return {sequence: (*self._pool.table(sequence), *reserved) for sequence, reserved in self._reserved.items()}
+
+    def commit(self, ends: Mapping[SequenceId, int] | None = None) -> None:
+        """Appends the reserved pages to the block tables; those that held only rejected drafts are freed on leaving.
+
+        Args:
+            ends: Position of each sequence after the last token that it keeps; None if it keeps all.
+        """
+        for sequence, end in (self._ends if ends is None else ends).items():
+            kept = self._missing(sequence, end)
+            self._pool.extend(sequence, self._reserved[sequence][:kept])
+            del self._reserved[sequence][:kept]
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Frees the pages that were not committed."""
+        for reserved in self._reserved.values():
+            self._pool.free(reserved)
+        self._reserved.clear()
+
+    def _missing(self, sequence: SequenceId, tokens: int) -> int:
+        return max(0, self._pool.pages_for(tokens) - self._pool.held(sequence))
 
 
 def violations(snapshot: PoolSnapshot, computed: Mapping[SequenceId, int]) -> list[str]:

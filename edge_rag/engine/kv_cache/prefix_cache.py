@@ -29,13 +29,9 @@ from hashlib import blake2b
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import log2
-from typing import Final, NewType
+from typing import Final
 
-PageId = NewType("PageId", int)
-"""Index of a page in the cache, from 0."""
-
-PageKey = NewType("PageKey", bytes)
-"""Identity of a page's content together with everything before it."""
+from edge_rag.engine.sequence import PageId, PageKey
 
 
 def root_key(trust_domain: str) -> PageKey:

@@ -9,12 +9,29 @@ from edge_rag.core.limits.fair_share import VirtualService
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
 from edge_rag.engine.kv_cache.block_pool import BlockPool
-from edge_rag.engine.kv_cache.page_copy import copied_tokens, next_copies, tokens_until
-from edge_rag.engine.scheduling.budget import AdmissionCheck, can_admit, copy_plan, revoke, with_drafts
 from edge_rag.engine.scheduling.plan import PlanEntry, PreemptionReason, SchedulingEvent, StepPlan
-from edge_rag.engine.scheduling.policy import SchedulerLimits, choose_victim, displaceable, split_tokens, with_several
+from edge_rag.engine.scheduling.policy import (
+    AdmissionCheck,
+    SchedulerLimits,
+    can_admit,
+    choose_victim,
+    copy_plan,
+    displaceable,
+    revoke,
+    split_tokens,
+    with_drafts,
+    with_several,
+)
 from edge_rag.engine.scheduling.request_queue import GENERATED_WEIGHT, PROMPT_WEIGHT, WaitingQueue
-from edge_rag.engine.sequence import Sequence, SequenceId, Status, WaitReason
+from edge_rag.engine.sequence import (
+    Sequence,
+    SequenceId,
+    Status,
+    WaitReason,
+    copied_tokens,
+    next_copies,
+    tokens_until,
+)
 from edge_rag.errors import RequestTooLarge
 
 
@@ -148,7 +165,7 @@ class Scheduler:
         return StepPlan(planned, tuple(events))
 
     def commit(self, plan: StepPlan) -> None:
-        ends = {entry.sequence: entry.end for entry in plan.entries}
+        ends = plan.ends({})
         for sequence in self._running:
             if sequence.id in ends:
                 sequence.steps += 1

@@ -15,7 +15,7 @@ from edge_rag.analysis.languages import language_of
 from edge_rag.core.generation import GenerationRequest
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.query import KvReuse
-from edge_rag.engine.kv_cache.page_copy import PassageSpan
+from edge_rag.engine.sequence import PassageSpan
 from edge_rag.errors import ModelFolderInvalid, RequestTooLarge
 from edge_rag.generator.messages import AUTO, Message, message
 from edge_rag.generator.prompt.history import history_budget, left_out, messages

@@ -196,11 +196,6 @@ class PagedDecoder(PagedModel):
             raise InferenceFailed(f"the model run failed: {error}") from error
         return logits
 
-    def copy_page(self, source: int, target: int) -> None:
-        self.check_pages(source, target)
-        for layer in self._layers:
-            layer[target] = layer[source]
-
     def release_pages(self, pages: Sequence[int]) -> None:
         for first, count in _runs(sorted(pages)):
             for memory in self._memory:

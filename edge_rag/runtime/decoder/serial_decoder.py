@@ -133,11 +133,6 @@ class SerialDecoder:
         logits: NDArray[np.float32] = self.run(step)[0]
         return logits
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Does nothing: the only page is its own copy."""
-        if (source, target) != (0, 0):
-            raise InferenceFailed("there is only page 0")
-
     def release_pages(self, pages: Sequence[int]) -> None:
         """Does nothing: onnxruntime-genai frees a sequence's memory when another one starts."""
 

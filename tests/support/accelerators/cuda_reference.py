@@ -54,11 +54,6 @@ class CudaReference(PagedModel):
         logits: Floats = values["logits"][: step.logits_indices.size]
         return logits
 
-    def copy_page(self, source: int, target: int) -> None:
-        self.check_pages(source, target)
-        for cache in self.caches.values():
-            cache[target] = cache[source]
-
     def release_pages(self, pages: Sequence[int]) -> None:
         pass
 

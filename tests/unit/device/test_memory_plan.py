@@ -60,10 +60,10 @@ def test_a_long_context_does_not_cost_slots() -> None:
     assert plan.pages >= long.sequence_pages
 
 
-def test_configured_sizes_are_not_halved() -> None:
-    fixed = BatchSizes(8, 512, 4, 64 * MIB, least_slots=8, least_step_tokens=512)
-    plan = plan_memory(bounds(780), [PROCESS], RERANKER, GENERATOR, fixed)
-    assert (plan.sizes.slots, plan.sizes.step_tokens, plan.sizes.questions) == (8, 512, 1)
+def test_configured_slots_are_not_halved() -> None:
+    fixed = BatchSizes(8, 512, 4, 64 * MIB, least_slots=8)
+    plan = plan_memory(bounds(750), [PROCESS], RERANKER, GENERATOR, fixed)
+    assert (plan.sizes.slots, plan.sizes.step_tokens, plan.sizes.questions) == (8, 128, 1)
 
 
 def test_where_nothing_fits_the_error_has_every_number_and_what_to_change() -> None:

@@ -25,9 +25,6 @@ class PassingDecoder:
     def run(self, step: PackedStep) -> NDArray[np.float32]:
         return self._decoder.run(step)
 
-    def copy_page(self, source: int, target: int) -> None:
-        self._decoder.copy_page(source, target)
-
     def release_pages(self, pages: Sequence[int]) -> None:
         self._decoder.release_pages(pages)
 

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
 
 from edge_rag.core.placement import Provider
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid, ProviderUnavailable
@@ -61,10 +59,9 @@ def step_inputs(step: PackedStep) -> dict[str, NDArray[Any]]:
 class DevicePages:
     """INT8 keys and values of a model in device memory, in pages, allocated once. Used by one thread at a time."""
 
-    def __init__(self, geometry: PagedGeometry, pages: int, device: str, number: int, target: SessionTarget) -> None:
+    def __init__(self, geometry: PagedGeometry, pages: int, device: str, number: int) -> None:
         shape = (pages, geometry.page_tokens, geometry.kv_heads, geometry.head_size)
         names = [name.format(layer) for layer in range(geometry.layers) for name in (KEY_CACHE, VALUE_CACHE)]
-        self._device, self._number = device, number
         self._bytes = geometry.page_tokens * geometry.kv_heads * geometry.head_size
         try:
             self.caches = {
@@ -73,8 +70,6 @@ class DevicePages:
         except Exception as error:
             needed = len(names) * pages * self._bytes
             raise ModelError(f"{pages} pages of together {needed} bytes do not fit on {device} {number}") from error
-        self._copier = open_session(_copying_graph(names, self._bytes), target=target)
-        self._copies = self._copier.io_binding()
 
     @property
     def page_bytes(self) -> int:
@@ -83,17 +78,6 @@ class DevicePages:
     def bind(self, binding: ort.IOBinding) -> None:
         for name, cache in self.caches.items():
             binding.bind_ortvalue_input(name, cache)
-
-    def copy(self, source: int, target: int) -> None:
-        """Copies a page's content, in all layers, within the device; both must exist."""
-        if source == target:
-            return
-        place, size = (self._device, self._number, np.int8), [self._bytes]
-        for name, cache in self.caches.items():
-            first = cache.data_ptr()
-            self._copies.bind_input(name, *place, size, first + source * self._bytes)
-            self._copies.bind_output(f"{name}.copy", *place, size, first + target * self._bytes)
-        self._copier.run_with_iobinding(self._copies)
 
 
 class CudaDecoder(PagedModel):
@@ -137,7 +121,7 @@ class CudaDecoder(PagedModel):
         geometry = read_cuda_form(folder)
         session = open_session(folder / CUDA_GRAPH_FILE, target=target)
         _check_graph(session, geometry, folder)
-        memory = DevicePages(geometry, pages, _DEVICE, int(options.get(_NUMBER, "0")), target)
+        memory = DevicePages(geometry, pages, _DEVICE, int(options.get(_NUMBER, "0")))
         return cls(geometry, session, pages, memory)
 
     @property
@@ -169,14 +153,6 @@ class CudaDecoder(PagedModel):
             raise InferenceFailed(f"the model run failed: {error}") from error
         return logits[: step.logits_indices.size]
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copies a page's keys and values, in every layer, over those of another."""
-        self.check_pages(source, target)
-        try:
-            self._memory.copy(source, target)
-        except Exception as error:
-            raise InferenceFailed(f"page {source} cannot be copied: {error}") from error
-
     def release_pages(self, pages: Sequence[int]) -> None:
         """Does nothing: GPU memory is not shared with the rest of the system."""
 
@@ -190,20 +166,3 @@ def _check_graph(session: ort.InferenceSession, geometry: PagedGeometry, folder:
     found = [value.shape for value in session.get_inputs() if value.name.startswith("past_key_values.")]
     if found != [cache] * (2 * geometry.layers) or session.get_outputs()[0].shape[-1] != geometry.vocabulary_size:
         raise ModelFolderInvalid(f"{folder}: the graph for cuda and its description disagree")
-
-
-def _copying_graph(names: list[str], size: int) -> bytes:
-    """Returns a graph that copies each of its inputs, int8 [size], to an output."""
-
-    def value(name: str) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, TensorProto.INT8, [size])
-
-    graph = helper.make_graph(
-        [helper.make_node("Identity", [name], [f"{name}.copy"]) for name in names],
-        "copy",
-        [value(name) for name in names],
-        [value(f"{name}.copy") for name in names],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    content: bytes = made.SerializeToString()
-    return content

@@ -4,18 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from edge_rag.engine.kv_cache.block_pool import BlockPool, PagesExhausted, violations
-from edge_rag.engine.kv_cache.prefix_cache import PageId, PageKey, extend_chain
-from edge_rag.engine.kv_cache.reservation import Reservation
-from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
-from edge_rag.engine.sequence import SequenceId
+from edge_rag.engine.kv_cache.block_pool import BlockPool, PagesExhausted, Reservation, violations
+from edge_rag.engine.kv_cache.prefix_cache import extend_chain
+from edge_rag.engine.sequence import PageId, PageKey, SequenceId
 
 A, B, C = SequenceId(1), SequenceId(2), SequenceId(3)
 TOKENS = list(range(100, 140))
 
 
 def compute(pool: BlockPool, sequence: SequenceId, first: int, count: int) -> None:
-    with Reservation(pool, StepPlan((PlanEntry(sequence, first, count, True),))) as pages:
+    with Reservation(pool, {sequence: first + count}) as pages:
         pages.commit()
 
 
@@ -42,7 +40,7 @@ def test_a_step_that_is_not_committed_never_was() -> None:
     pool = BlockPool(4, 8)
     compute(pool, A, 0, 8)
     before = pool.snapshot()
-    with Reservation(pool, StepPlan((PlanEntry(A, 8, 1, True), PlanEntry(B, 0, 16, True)))) as pages:
+    with Reservation(pool, {A: 9, B: 16}) as pages:
         assert len(pages.tables[A]) == 2
         assert len(pages.tables[B]) == 2
         assert pool.available == 0
@@ -57,7 +55,7 @@ def test_a_step_that_is_not_committed_never_was() -> None:
 def test_a_reservation_that_cannot_be_met_takes_nothing() -> None:
     pool = BlockPool(2, 8)
     with pytest.raises(PagesExhausted):
-        with Reservation(pool, StepPlan((PlanEntry(A, 0, 8, True), PlanEntry(B, 0, 16, True)))):
+        with Reservation(pool, {A: 8, B: 16}):
             pytest.fail("entered")
     assert pool.available == 2
 

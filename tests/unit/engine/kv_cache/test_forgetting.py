@@ -9,8 +9,7 @@ import pytest
 
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.kv_cache.block_pool import BlockPool, violations
-from edge_rag.engine.kv_cache.prefix_cache import PageKey
-from edge_rag.engine.sequence import SequenceId
+from edge_rag.engine.sequence import PageKey, SequenceId
 from tests.unit.engine.kv_cache.test_block_pool import TOKENS, hold
 from tests.unit.engine.support import LIMITS, Recorder, prompts, request, tiny_decoder
 

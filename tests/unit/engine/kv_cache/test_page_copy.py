@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.engine.kv_cache.page_copy import KvCopy, computed_ranges, next_copies, tokens_until
+from edge_rag.engine.sequence import KvCopy, computed_ranges, next_copies, tokens_until
 
 
 @st.composite

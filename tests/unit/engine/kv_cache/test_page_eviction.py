@@ -6,11 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from edge_rag.engine.kv_cache.block_pool import HALF_LIFE_POOLS, BlockPool, violations
-from edge_rag.engine.kv_cache.prefix_cache import PageId, PageKey, PrefixIndex
-from edge_rag.engine.kv_cache.reservation import Reservation
-from edge_rag.engine.scheduling.plan import PlanEntry, StepPlan
-from edge_rag.engine.sequence import SequenceId
+from edge_rag.engine.kv_cache.block_pool import HALF_LIFE_POOLS, BlockPool, Reservation, violations
+from edge_rag.engine.kv_cache.prefix_cache import PrefixIndex
+from edge_rag.engine.sequence import PageId, PageKey, SequenceId
 from tests.support.examples import examples
 
 PAGES, PAGE_TOKENS, LONGEST = 12, 2, 8
@@ -42,7 +40,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.last = 0
 
     def compute(self, sequence: SequenceId, first: int, count: int) -> None:
-        with Reservation(self.pool, StepPlan((PlanEntry(sequence, first, count, True),))) as pages:
+        with Reservation(self.pool, {sequence: first + count}) as pages:
             pages.commit()
 
     def register_full(self, sequence: SequenceId) -> None:
@@ -117,7 +115,7 @@ def use(pool: BlockPool, sequence: int, tokens: list[int]) -> int:
     found = pool.match("manuals", tokens, keys)
     pool.share(name, found)
     first = len(found) * PAGE_TOKENS
-    with Reservation(pool, StepPlan((PlanEntry(name, first, len(tokens) - first, True),))) as pages:
+    with Reservation(pool, {name: len(tokens)}) as pages:
         pages.commit()
     pool.register_full(name, "manuals", tokens, len(tokens), keys)
     pool.release(name)
@@ -159,7 +157,7 @@ def test_an_equal_page_computed_side_by_side_is_held_once_from_then_on() -> None
     pool = BlockPool(4, PAGE_TOKENS)
     first, second = SequenceId(1), SequenceId(2)
     for sequence in (first, second):
-        with Reservation(pool, StepPlan((PlanEntry(sequence, 0, 3, True),))) as pages:
+        with Reservation(pool, {sequence: 3}) as pages:
             pages.commit()
     for sequence in (first, second):
         pool.register_full(sequence, "manuals", [1, 2, 3], 3, [])

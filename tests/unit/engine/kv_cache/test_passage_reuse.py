@@ -8,9 +8,9 @@ import pytest
 
 from edge_rag.core.query import Priority
 from edge_rag.engine.engine import Engine, EngineSettings
-from edge_rag.engine.kv_cache.page_copy import PassageSpan
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.engine.sequence import PassageSpan
 from edge_rag.errors import RequestCancelled
 from tests.unit.engine.support import (
     FAMILIES,

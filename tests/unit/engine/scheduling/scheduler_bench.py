@@ -7,15 +7,11 @@ from math import inf
 
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.kv_cache.block_pool import BlockPool, violations
-from edge_rag.engine.kv_cache.page_copy import PassageSpan
-from edge_rag.engine.kv_cache.prefix_cache import PageId
-from edge_rag.engine.kv_cache.reservation import Reservation
-from edge_rag.engine.model_input import pack, token_moves
-from edge_rag.engine.scheduling.plan import SchedulingEvent, StepPlan
+from edge_rag.engine.kv_cache.block_pool import BlockPool, Reservation, violations
+from edge_rag.engine.scheduling.plan import SchedulingEvent, StepPlan, pack, token_moves
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.scheduling.scheduler import Scheduler
-from edge_rag.engine.sequence import Sequence, SequenceId, Status
+from edge_rag.engine.sequence import PageId, PassageSpan, Sequence, SequenceId, Status
 
 PAGE = 4
 
@@ -67,15 +63,15 @@ class Bench:
         self.now += 1
         self.check(plan)
         if fail:
-            with Reservation(self.pool, plan):
+            with Reservation(self.pool, plan.ends()):
                 pass
             self.scheduler.remove([self.sequences[entry.sequence] for entry in plan.entries])
             return plan
-        with Reservation(self.pool, plan) as pages:
+        with Reservation(self.pool, plan.ends()) as pages:
             self.check_writes(plan, pages.tables)
             self.compute(plan, pages.tables)
             accepted = {entry.sequence: min(right, entry.drafted) for entry in plan.entries}
-            pages.commit(accepted)
+            pages.commit(plan.ends(accepted))
         self.scheduler.commit(plan)
         for entry in plan.entries:
             sequence = self.sequences[entry.sequence]

@@ -71,22 +71,6 @@ def test_a_step_without_logits_still_stores_its_tokens(decoder: PagedDecoder) ->
     np.testing.assert_allclose(logits, expected[79:], rtol=1e-4, atol=1e-4)
 
 
-def test_a_copied_page_replaces_its_source(decoder: PagedDecoder) -> None:
-    sequence = Sequence(TEXT, np.array([0, 1, 2], np.int32))
-    run(decoder, [(sequence, 79)])
-    expected = decoder.run(last_token(sequence)).copy()
-    decoder.copy_page(1, 6)
-    np.testing.assert_array_equal(decoder.run(last_token(Sequence(TEXT, np.array([0, 6, 2], np.int32), 79))), expected)
-    run(decoder, [(Sequence(TEXT[::-1].copy(), np.array([3, 1, 4], np.int32)), 80)])  # overwrites the original
-    np.testing.assert_array_equal(decoder.run(last_token(Sequence(TEXT, np.array([0, 6, 2], np.int32), 79))), expected)
-
-
-@pytest.mark.parametrize(("source", "target"), [(8, 0), (0, 8), (-1, 0), (0, -1)])
-def test_copying_a_page_that_does_not_exist_is_refused(decoder: PagedDecoder, source: int, target: int) -> None:
-    with pytest.raises(InferenceFailed, match="outside"):
-        decoder.copy_page(source, target)
-
-
 def test_a_refused_step_leaves_every_sequence_as_it_was(decoder: PagedDecoder) -> None:
     sequence = Sequence(TEXT, np.array([2, 1, 0], np.int32))
     run(decoder, [(sequence, 79)])

@@ -15,11 +15,9 @@ from edge_rag.runtime.decoder.cuda.decoder import CudaDecoder, DevicePages, step
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
-from edge_rag.runtime.lowering.verification import teacher_forced_logits
-from edge_rag.runtime.session.sessions import ON_CPU
 from tests.support.accelerators.cuda import cuda_copy, greedily
 from tests.support.accelerators.gpu import needs_cuda
-from tests.synthetic.tiny_model import FIXTURES, reference
+from tests.synthetic.tiny_model import FIXTURES
 
 SMALL = Path(__file__).parents[4] / "fixtures" / "quoter"
 
@@ -57,18 +55,10 @@ def test_without_the_provider_it_says_what_to_install() -> None:
     assert refused.value.provider == Provider.CUDA.value
 
 
-def test_pages_are_copied_in_place() -> None:
-    geometry = read_geometry(SMALL)
-    memory = DevicePages(geometry, 4, "cpu", 0, ON_CPU)
+def test_keys_and_values_take_a_byte_each() -> None:
+    memory = DevicePages(read_geometry(SMALL), 4, "cpu", 0)
     assert memory.page_bytes == 2 * 6 * 32 * 2 * 64
-    content = np.random.default_rng(1).integers(-128, 128, (12, 4, 32, 2, 64)).astype(np.int8)
-    for cache, values in zip(memory.caches.values(), content, strict=True):
-        cache.update_inplace(values)
-    memory.copy(1, 3)
-    memory.copy(2, 2)
-    content[:, 3] = content[:, 1]
-    for cache, values in zip(memory.caches.values(), content, strict=True):
-        np.testing.assert_array_equal(cache.numpy(), values)
+    assert {cache.numpy().nbytes for cache in memory.caches.values()} == {4 * 32 * 2 * 64}
 
 
 @needs_cuda
@@ -91,23 +81,3 @@ def test_on_a_gpu_the_default_model_writes_the_same_text_as_on_processor_cores(t
     decoders = (PagedDecoder.open(folder, 8), CudaDecoder.open(folder, 8, {}))
     written = [greedily(decoder, prompt, 40) for decoder in decoders]
     assert written[0] == written[1]
-
-
-@needs_cuda
-def test_on_a_gpu_a_copied_page_replaces_its_source(tmp_path: Path) -> None:
-    token_ids = reference("tiny-qwen2").token_ids[:33]
-    folder = cuda_copy(FIXTURES / "tiny-qwen2", tmp_path / "model", token_ids)
-    decoder = CudaDecoder.open(folder, 4, {})
-    teacher_forced_logits(decoder, token_ids, 33)
-    last = PackedStep(
-        token_ids[32:],
-        np.array([32], np.int32),
-        np.array([32], np.int32),
-        np.array([0, 1], np.int32),
-        np.array([[0, 1]], np.int32),
-        np.array([0]),
-    )
-    expected = decoder.run(last).copy()
-    decoder.copy_page(0, 3)
-    moved = replace(last, block_table=np.array([[3, 1]], np.int32))
-    np.testing.assert_array_equal(decoder.run(moved), expected)

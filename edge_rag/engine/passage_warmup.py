@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from edge_rag.core.query import Priority
-from edge_rag.engine.extension import EngineExtension
 from edge_rag.engine.kv_cache.block_pool import BlockPool
 from edge_rag.engine.request import ActiveRequest
 from edge_rag.engine.scheduling.plan import StepPlan
@@ -16,17 +15,18 @@ from edge_rag.errors import RequestTooLarge
 _Text = tuple[str, tuple[int, ...]]
 
 
-class PassageWarmup(EngineExtension):
+class PassageWarmup:
     """Schedules a sequence without an answer for each passage that is not cached, and holds the requests that copy it.
 
-    A request whose warm-ups end early computes the passages itself.
+    A method that ends warm-ups returns the requests that wait for none any more. A request whose warm-ups end early
+    computes the passages itself. For the engine's thread only.
     """
 
     def __init__(self, scheduler: Scheduler, pool: BlockPool, new_id: Callable[[], SequenceId]) -> None:
         self._scheduler = scheduler
         self._pool = pool
         self._new_id = new_id
-        self._warmups: dict[SequenceId, Sequence] = {}
+        self.warmups: dict[SequenceId, Sequence] = {}
         self._by_text: dict[_Text, SequenceId] = {}
         self._held: dict[SequenceId, tuple[ActiveRequest, set[SequenceId]]] = {}
 
@@ -40,22 +40,22 @@ class PassageWarmup(EngineExtension):
             self._held[sequence.id] = (request, missing)
         return bool(missing)
 
-    def begin_step(self, now: float) -> Iterable[ActiveRequest]:
-        if not self._warmups or not self._scheduler.batch_held:
-            return ()
-        return self._end([name for name, s in self._warmups.items() if s.priority is Priority.BATCH])
+    def end_batch(self) -> list[ActiveRequest]:
+        """Ends the warm-ups of the batch class."""
+        return self._end([name for name, s in self.warmups.items() if s.priority is Priority.BATCH])
 
-    def end_step(self, plan: StepPlan, run_s: float) -> Iterable[ActiveRequest]:
-        if not self._warmups:
-            return ()
-        in_step = (self._warmups.get(entry.sequence) for entry in plan.entries)
+    def end_step(self, plan: StepPlan) -> list[ActiveRequest]:
+        """Ends the warm-ups that a committed step completed."""
+        in_step = (self.warmups.get(entry.sequence) for entry in plan.entries)
         return self._end([s.id for s in in_step if s is not None and not s.pending])
 
-    def fail_step(self, plan: StepPlan) -> Iterable[ActiveRequest]:
-        return self._end([entry.sequence for entry in plan.entries if entry.sequence in self._warmups])
+    def fail_step(self, plan: StepPlan) -> list[ActiveRequest]:
+        """Ends the warm-ups in a step that failed."""
+        return self._end([entry.sequence for entry in plan.entries if entry.sequence in self.warmups])
 
-    def forget(self, is_ended: Callable[[str], bool]) -> Iterable[ActiveRequest]:
-        return self._end([s.id for s in self._warmups.values() if is_ended(s.trust_domain)])
+    def forget(self, is_ended: Callable[[str], bool]) -> list[ActiveRequest]:
+        """Ends the warm-ups in trust domains and epochs that ended."""
+        return self._end([s.id for s in self.warmups.values() if is_ended(s.trust_domain)])
 
     def remove(self, request: ActiveRequest) -> None:
         """Ends the warm-ups that only this request waited for."""
@@ -85,13 +85,13 @@ class PassageWarmup(EngineExtension):
             self._scheduler.submit(warmup, now)
         except RequestTooLarge:
             return None
-        self._warmups[warmup.id] = warmup
+        self.warmups[warmup.id] = warmup
         self._by_text[sequence.trust_domain, text] = warmup.id
         return warmup.id
 
     def _end(self, ids: Iterable[SequenceId]) -> list[ActiveRequest]:
         """Takes warm-ups out of the scheduler; returns the requests that wait for none any more."""
-        ended = [self._warmups.pop(name) for name in ids]
+        ended = [self.warmups.pop(name) for name in ids]
         if not ended:
             return []
         self._scheduler.remove(ended)
