@@ -1,6 +1,6 @@
 """Lists the files of the package in which one question runs: from the interceptor to the engine, and after it.
 
-    python -m scripts.question_walk [--other CHECKOUT] [--step] [--json]
+    python -m scripts.question_walk [--other CHECKOUT] [--step]
 
 A daemon with the sample documents answers a question to be warm, then another one, while a profiler notes the first
 call into each file. Threads of the engine and of monitors are left out: they run whether a question comes or not.
@@ -39,11 +39,11 @@ def serve(package: str, arguments: list[str], of_step: bool) -> None:
         if not active:
             return
         name, thread = frame.f_code.co_filename, threading.current_thread().name
-        if thread == "engine" and frame.f_code.co_qualname == "Engine._step":
+        if frame.f_code.co_qualname == "Engine._step" and event in ("call", "return"):
             in_step = event == "call"
-        if event == "call" and name.startswith(package) and name not in first:
-            if (thread == "engine" and in_step) if of_step else (thread == "MainThread" or thread.startswith("stage-")):
-                first[name] = time.monotonic_ns()
+        wanted = in_step and thread == "engine" if of_step else thread.startswith(("MainThread", "stage-"))
+        if wanted and event == "call" and name.startswith(package) and name not in first:
+            first[name] = time.monotonic_ns()
 
     def start(*_: object) -> None:
         nonlocal active
@@ -110,7 +110,6 @@ def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--other", type=Path, help="a checkout in which scripts/test ran once, instead of this one")
-    parser.add_argument("--json", action="store_true", help="print one object")
     parser.add_argument("--step", action="store_true", help="list the files of the engine's steps instead")
     options = parser.parse_args()
     tree = (options.other or _ROOT).resolve()
@@ -121,9 +120,6 @@ def main() -> None:
         first = {name: at for name, at in first.items() if at >= first[_INTERCEPTOR]}
         before = sorted(name for name, at in first.items() if at <= first[_ENGINE])
         parts = {"to_the_engine": before, "after": sorted(first.keys() - set(before))}
-    if options.json:
-        print(json.dumps(parts))
-        return
     for title, names in parts.items():
         lines = sum(len((tree / "edge_rag" / name).read_text().splitlines()) for name in names)
         print(f"{title}: {len(names)} files, {lines} lines", *(f"  {name}" for name in names), sep="\n")

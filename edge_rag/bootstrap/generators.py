@@ -20,10 +20,10 @@ from edge_rag.core.placement import ModelStage, Provider
 from edge_rag.device.placing import device_name, place
 from edge_rag.device.probe import probe
 from edge_rag.device.profile import DeviceProfile, ProviderChoice
+from edge_rag.engine.drafter import DRAFT_TOKENS
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner, NoModel
 from edge_rag.engine.scheduling.policy import SchedulerLimits, StepSize, limits_for
-from edge_rag.engine.speculative.drafter import DRAFT_TOKENS
 from edge_rag.errors import ConfigurationError, ProviderUnavailable
 from edge_rag.generator.constraints.grammar import GrammarBudget, GrammarCompiler
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings

@@ -22,8 +22,8 @@ from edge_rag.device.memory_plan import (
     plan_memory,
 )
 from edge_rag.device.profile import DeviceProfile
+from edge_rag.engine.drafter import DRAFT_TOKENS
 from edge_rag.engine.scheduling.policy import StepSize, limits_for
-from edge_rag.engine.speculative.drafter import DRAFT_TOKENS
 from edge_rag.generator.constraints.grammar import GRAMMAR_MEMORY_BYTES
 from edge_rag.index.token_vectors import default_budget
 from edge_rag.ingest.page_images import CACHE_BYTES as CACHED_PAGES_BYTES

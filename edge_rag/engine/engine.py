@@ -25,7 +25,7 @@ from edge_rag.engine.constraint import AllowedTokens
 from edge_rag.engine.events import EventRecorder
 from edge_rag.engine.kv_cache.block_pool import BlockPool, Reservation
 from edge_rag.engine.ports import ModelRunner, StepObserver, TokenSink, Unobserved, Unrecorded
-from edge_rag.engine.request import ActiveRequest, TokenRequest
+from edge_rag.engine.request import ActiveRequest, Speculation, TokenRequest
 from edge_rag.engine.request_table import RequestTable
 from edge_rag.engine.sampler import TokenSampler
 from edge_rag.engine.scheduling.plan import StepPlan, pack, token_moves
@@ -33,7 +33,6 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits, pause_after_step_
 from edge_rag.engine.scheduling.scheduler import Scheduler
 from edge_rag.engine.sequence import Sequence, SequenceId
 from edge_rag.engine.snapshot import EngineSnapshot, SnapshotExchange, take_snapshot
-from edge_rag.engine.speculative.verify import Speculation
 from edge_rag.errors import (
     DeadlineExceeded,
     EdgeRagError,

@@ -187,7 +187,8 @@ class RequestTable:
         """Frees everything that a request holds, before its end is reported."""
         del self._active[request.sequence.id]
         self._scheduler.remove([request.sequence])
-        self._warmup.remove(request)
+        if self._warmup.warmups:
+            self._warmup.remove(request)
         if request.sequence.excluded:
             self._pool.forget(request.sequence.trust_domain)
         tokens = request.request.total_tokens

@@ -11,13 +11,14 @@ from functools import partial
 from edge_rag.core.answer import UnsupportedText
 from edge_rag.core.generation import CompletionRequest, GenerationRequest
 from edge_rag.core.query import AnswerMode
-from edge_rag.engine.constraint import Constraint, FreeText
+from edge_rag.engine.constraint import Constraint
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import TokenSink
 from edge_rag.engine.request import TokenRequest
 from edge_rag.generator.citations.attribution import Attributor, Stemmer
 from edge_rag.generator.cite_stream import CheckedText, CiteStream
 from edge_rag.generator.constraints.grammar import GrammarCompiler
+from edge_rag.generator.constraints.plain import FreeText
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.prompt.template import Prompt, PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer

@@ -13,11 +13,12 @@ from edge_rag.core.answer import FinishReason
 from edge_rag.core.generation import CompletionRequest, GenerationRequest
 from edge_rag.core.monitoring.status import EngineStats
 from edge_rag.core.query import AnswerMode, JsonSchema
-from edge_rag.engine.constraint import Constraint, NoGeneration
+from edge_rag.engine.constraint import Constraint
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.sequence import SequenceId
 from edge_rag.errors import EdgeRagError, GeneratorMissing
+from edge_rag.generator.constraints.plain import NoGeneration
 from edge_rag.generator.continuation import Continuation
 from edge_rag.generator.extraction.answer import extract
 from edge_rag.generator.extraction.fields import read_fields

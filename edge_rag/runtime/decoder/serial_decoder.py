@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.errors import InferenceFailed, ModelError, ModelFolderInvalid
-from edge_rag.runtime.decoder.model_input import PackedStep, check_step
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import check_step
 from edge_rag.runtime.model_folder.genai_config import GENAI_CONFIG_FILE, GenaiDecoder, check_genai_config
 from edge_rag.runtime.session.sessions import pool_threads
 

@@ -12,12 +12,12 @@ import numpy as np
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
 from edge_rag.core.query import Priority, Sampling
-from edge_rag.engine.constraint import FreeText
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner, Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
+from edge_rag.generator.constraints.plain import FreeText
 from scripts.bench.harness.workload import Job, Run
 
 

@@ -15,12 +15,13 @@ from edge_rag.core.answer import FinishReason
 from edge_rag.core.ids import RequestId
 from edge_rag.core.monitoring.metrics import RequestReport, StepReport
 from edge_rag.core.query import Priority, Sampling
-from edge_rag.engine.constraint import Constraint, Ended, Forced, FreeText, NextTokens, OneOf
+from edge_rag.engine.constraint import Constraint, Ended, Forced, NextTokens, OneOf
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.ports import ModelRunner, Outcome
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import EdgeRagError
+from edge_rag.generator.constraints.plain import FreeText
 from edge_rag.runtime.decoder.model_input import PackedStep
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from tests.unit.engine.passing_decoder import PassingDecoder

@@ -8,7 +8,7 @@ import pytest
 
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.query import Priority, Sampling
-from edge_rag.engine.constraint import Constraint, FreeText, NoGeneration
+from edge_rag.engine.constraint import Constraint
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
@@ -21,6 +21,7 @@ from edge_rag.errors import (
     RequestCancelled,
     RequestTooLarge,
 )
+from edge_rag.generator.constraints.plain import FreeText, NoGeneration
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.recorded_events import RecordedEvents
 from tests.unit.engine.support import (

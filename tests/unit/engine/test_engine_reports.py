@@ -10,10 +10,11 @@ import pytest
 from edge_rag.core.answer import FinishReason
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.constraint import Constraint, NoGeneration
+from edge_rag.engine.constraint import Constraint
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
+from edge_rag.generator.constraints.plain import NoGeneration
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.recorded_events import RecordedEvents
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, Runs, prompts, request, tiny_decoder

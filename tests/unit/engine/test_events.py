@@ -9,11 +9,11 @@ from edge_rag.core.answer import FinishReason
 from edge_rag.core.ids import RequestId, require_recognized
 from edge_rag.core.monitoring.event import AuditEvent, AuditEventKind
 from edge_rag.core.query import Priority
-from edge_rag.engine.constraint import NoGeneration
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.request import TokenRequest
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.errors import DeadlineExceeded, EdgeRagError, InvalidRequest, NotReady, Overloaded, RequestTooLarge
+from edge_rag.generator.constraints.plain import NoGeneration
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.recorded_events import RecordedEvents, assert_legal
 from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, prompts, request, tiny_decoder

@@ -21,7 +21,6 @@ from edge_rag.core.ids import ChunkId, DocumentId, RequestId
 from edge_rag.core.passage import Passage, RankedPassage, Sentence
 from edge_rag.core.query import AnswerFormat, AnswerMode, JsonSchema, Priority, Regex, Sampling
 from edge_rag.core.text import sentence_spans
-from edge_rag.engine.constraint import FreeText
 from edge_rag.engine.engine import Engine
 from edge_rag.engine.ports import Outcome, TokenSink
 from edge_rag.engine.request import TokenRequest
@@ -29,6 +28,7 @@ from edge_rag.generator.citations.attribution import Attributor
 from edge_rag.generator.citations.claims import claims_of
 from edge_rag.generator.citations.sentence_splitter import AnswerSentence
 from edge_rag.generator.constraints.grammar import GrammarCompiler
+from edge_rag.generator.constraints.plain import FreeText
 from edge_rag.generator.generator import AnswerGenerator, CiteSettings
 from edge_rag.generator.prompt.template import PromptEncoder, PromptSettings
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from edge_rag.core.answer import FinishReason
-from edge_rag.engine.constraint import Ended, FreeText, NoGeneration
+from edge_rag.engine.constraint import Ended
+from edge_rag.generator.constraints.plain import FreeText, NoGeneration
 
 
 def test_free_text_ends_with_an_end_token() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_rag.engine.speculative.drafter import SHORTEST_MATCH, Drafter, PromptLookup, Proposal, StepCost
+from edge_rag.engine.drafter import SHORTEST_MATCH, Drafter, PromptLookup, Proposal, StepCost
 
 few_words = st.lists(st.integers(0, 4), max_size=60)
 

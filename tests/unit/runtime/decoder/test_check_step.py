@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from edge_rag.errors import InferenceFailed
-from edge_rag.runtime.decoder.model_input import PackedStep, check_step
+from edge_rag.runtime.decoder.model_input import PackedStep
+from edge_rag.runtime.decoder.paged_decoder import check_step
 
 
 def a_step() -> PackedStep:

@@ -1,1 +1,0 @@
-"""Speculative decoding: drafts and their verification."""
