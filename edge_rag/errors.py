@@ -3,7 +3,7 @@
 EdgeRagError
 ├── InvalidRequest          a field of a request is invalid; names the field
 │   └── UndecodableMessage  a message is not of the operation's type
-├── NotFound                names what does not exist
+├── NotFound                names the missing thing
 │   ├── CollectionNotFound
 │   ├── DocumentNotFound
 │   ├── OriginalNotKept     the text of a document is stored, its bytes are not

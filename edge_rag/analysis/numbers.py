@@ -26,7 +26,7 @@ NUMBER_PATTERN: Final = (
     rf"|\d{{1,3}}(?: \d{{3}}[.,٫]|[{_NARROW}]\d{{3}}(?!\d)[.,٫]?)\d*"
     r"|\d+(?:[.,．，'’٫٬]\d+)*)"
 )
-"""Regular expression of what may be a number. It is atomic: it matches all of a number or nothing."""
+"""Regular expression of a possible number. It is atomic: it matches all of a number or nothing."""
 
 _LATIN_UNITS: Final = """
 mm cm m km mg g kg t ml l bar mbar pa kpa mpa psi v kv mv a ma w kw mw kwh wh hz khz mhz ghz rpm nm db ppm
@@ -58,7 +58,7 @@ class Number:
     """A number in a text.
 
     Attributes:
-        readings: What it may mean, at least one. Each has ASCII digits and ``.`` before a fraction, without grouping,
+        readings: Possible values, at least one. Each has ASCII digits and ``.`` before a fraction, without grouping,
             leading zeros or trailing zeros of a fraction. Two numbers may be the same if they share a reading.
     """
 

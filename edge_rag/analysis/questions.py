@@ -48,7 +48,7 @@ _NUMBERS: Final = frozenset(
 """Kinds of values that have a number."""
 
 _COUNTED_WORDS: Final = 3
-"""Words after a phrase such as "how many" among which is what is counted."""
+"""The counted thing is among this many words after a phrase such as "how many"."""
 
 
 _WORDS_BEFORE: Final = 1
@@ -84,7 +84,7 @@ class AskedValue:
     """The value that a text asks for.
 
     Attributes:
-        after: The first words after the phrase that says so: what is counted.
+        after: The first words after the asking phrase: the counted thing.
     """
 
     kind: ValueKind
@@ -137,7 +137,7 @@ class _Asks:
     relatives: frozenset[str]
 
     def rank(self, match: re.Match[str], text: str) -> int | None:
-        """Returns 0 for a phrase that asks; 1 for one that names what is asked for; 2 for one before an interrogative;
+        """Returns 0 for a phrase that asks; 1 for one that names the wanted value; 2 for one before an interrogative;
         None for one of a subordinate clause."""
         first = _WORD.findall(match[0])[0]
         if first not in self.interrogatives:

@@ -28,7 +28,7 @@ _WORD: Final = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 
 
 class ValueKind(Enum):
-    """What a value looks like, or what a question asks for.
+    """The form of a value, or the kind of value that a question asks for.
 
     COUNT, AMOUNT: a number without and with a unit. SPAN: a duration. RHYTHM: a frequency. CELL, KEYED: in a table or
     after a colon. CHOICE: one of several texts. RUN: unclassified words.

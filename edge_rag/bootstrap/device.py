@@ -1,4 +1,4 @@
-"""What a daemon finds on this device: facts, profile and memory plan; and the monitors that watch the device."""
+"""The device of a daemon: facts, profile and memory plan; and the monitors that watch the device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def choose_profile(settings: Settings, facts: DeviceFacts) -> ProfileChoice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """What a daemon with given settings would find and plan."""
+    """The facts and the plan of a daemon with given settings."""
 
     facts: DeviceFacts
     choice: ProfileChoice | EdgeRagError

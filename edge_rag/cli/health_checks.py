@@ -74,7 +74,7 @@ def installation_checks() -> Iterator[Check]:
 
 
 def settings_checks(settings: Settings, daemon: DaemonStatus | None = None) -> Iterator[Check]:
-    """Checks what the daemon would use: models, data directory, documents, address.
+    """Checks the parts that the daemon would use: models, data directory, documents, address.
 
     Args:
         daemon: Status of the daemon that runs in the data directory; None if none runs.

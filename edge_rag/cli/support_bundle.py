@@ -228,7 +228,7 @@ def _rows(database: Path) -> dict[str, Any] | None:
 
 
 def check_result(check: Check) -> dict[str, str]:
-    """Returns what a check of the doctor found, without its words, which name files."""
+    """Returns the result of a check of the doctor, without its words, which name files."""
     return {"name": check.name, "verdict": check.verdict.value}
 
 

@@ -213,7 +213,7 @@ def client_error(failure: grpc.RpcError, address: str) -> ClientError:
             connected=False,
         )
     if status is CallStatus.UNAVAILABLE and any(mark in details.lower() for mark in _NOT_CONNECTED):
-        if any(mark in details.lower() for mark in _CLOSED):  # what a TLS server does to who does not greet it
+        if any(mark in details.lower() for mark in _CLOSED):  # a TLS server does so to a client without TLS
             return ClientError(
                 status,
                 f"a server answers at {address}, but closes the connection: it speaks TLS and wants credentials",

@@ -95,7 +95,7 @@ class CompletionRequest:
         client: Name of the client; cached KV is shared only within its conversations.
         deadline: ``time.monotonic()`` seconds, or None.
         format: Format of the answer; None for any.
-        functions: What the model may ask to be called instead; such a request has no format.
+        functions: Functions that the model may ask to be called instead; such a request has no format.
     """
 
     request_id: RequestId

@@ -82,7 +82,7 @@ AnswerFormat = JsonSchema | Regex
 
 @dataclass(frozen=True, slots=True)
 class TurnSource:
-    """What an earlier answer cited.
+    """A source that an earlier answer cited.
 
     Attributes:
         document: Name of the document.
@@ -102,7 +102,7 @@ class Turn:
     Attributes:
         question: The original question.
         answer: Its answer; may be empty.
-        sources: What the answer cited.
+        sources: The sources that the answer cited.
     """
 
     question: str

@@ -110,7 +110,7 @@ class MemoryFacts:
 
     @property
     def budget_bytes(self) -> int:
-        """Memory that this process can have in total, including what it has.
+        """Memory that this process can have in total, including its present use.
 
         All page cache counts as free, as it does in ``available_bytes``: the files that this process keeps in use are
         planned, and what earlier processes of the cgroup left must not make the plan smaller.

@@ -55,7 +55,7 @@ def device_name(placement: Placement) -> str:
 
 
 def obstacles(provider: Provider, facts: DeviceFacts) -> tuple[str, ...]:
-    """Returns what a provider lacks on a machine, for people; loads nothing."""
+    """Returns the missing requirements of a provider on a machine, for people; loads nothing."""
     if provider is Provider.CPU:
         return ()
     spec, drivers = SPECS[provider], facts.drivers

@@ -75,8 +75,8 @@ class ProfileRule:
     """A rule that recognizes a kind of board: all its conditions must hold.
 
     Attributes:
-        machines: Instruction sets, one of which the machine has; empty for any.
-        compatible: Patterns with ``*``, one of which matches a name in the device tree; empty for any.
+        machines: The machine has one of these instruction sets; empty for any.
+        compatible: One of these patterns with ``*`` matches a name in the device tree; empty for any.
         max_memory_gib: Upper bound of the memory, GiB, exclusive.
     """
 

@@ -72,5 +72,5 @@ class Constraint(Protocol):
         ...
 
     def after(self, tokens: tuple[int, ...]) -> Constraint:
-        """Returns the constraint after these tokens, each of which must have been allowed."""
+        """Returns the constraint after these tokens, which must all have been allowed."""
         ...

@@ -132,7 +132,7 @@ class ActiveRequest:
         return Outcome(reason, usage, queue_s=started - self.submitted, compute_s=now - started)
 
     def report(self, now: float, completed: bool) -> RequestReport:
-        """Returns what the request cost, at its end."""
+        """Returns the cost of the request, at its end."""
         started = now if self.started is None else self.started
         since = now if self.slot_since is None else self.slot_since
         return RequestReport(

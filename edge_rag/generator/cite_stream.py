@@ -108,7 +108,7 @@ class CheckedText:
         return events
 
     def _cover(self) -> list[AnswerPart]:
-        """Looks for the support of the sentences without one once more; returns the events of what is found."""
+        """Looks for the support of the sentences without one once more; returns the events of the citations found."""
         events: list[AnswerPart] = []
         if self._held:
             self._look_again(self._held)

@@ -27,7 +27,7 @@ class TextSink(TokenSink, Protocol):
     """A token sink that also takes text."""
 
     def extend_text(self, text: str) -> bool:
-        """Takes the next text; returns True if the answer ends here, whatever would follow."""
+        """Takes the next text; returns True if the answer ends here."""
         ...
 
     def set_context(self, tokens: Sequence[int]) -> None:

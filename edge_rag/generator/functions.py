@@ -1,7 +1,7 @@
 """Functions of a caller that the language model may ask to be called; pure.
 
-Any instruct model can do so, whatever it was trained on: the system message describes the functions, and the answer is
-JSON of a schema that names either a function with legal arguments or none with an answer.
+Any instruct model can do so, even without training for it: the system message describes the functions, and the answer
+is JSON of a schema that names either a function with legal arguments or none with an answer.
 """
 
 from __future__ import annotations

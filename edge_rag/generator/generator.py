@@ -147,7 +147,7 @@ class AnswerGenerator(QuoteGenerator):
     def _answer_of(
         self, request: GenerationRequest, prompt: Prompt, grammar: Constraint | None, listener: Listener
     ) -> tuple[Constraint, AnswerSink]:
-        """Returns the constraint and the sink of what answers a prompt."""
+        """Returns the constraint and the sink of the answer to a prompt."""
         detokenizer, stops = self._tokenizer.detokenizer(), request.sampling.stop
         if grammar is not None:
             return grammar, FormattedStream(listener, self._clock, detokenizer)

@@ -20,7 +20,7 @@ from edge_rag.core.atomic_file import new_file, replace_file
 
 @dataclass(frozen=True, slots=True)
 class IndexManifest:
-    """What an exact index was built from."""
+    """The source of an exact index."""
 
     embedder: str
     dimension: int
@@ -30,7 +30,7 @@ class IndexManifest:
 
 @dataclass(frozen=True, slots=True)
 class SegmentManifest:
-    """What a segment was built from."""
+    """The source of a segment."""
 
     embedder: str
     dimension: int

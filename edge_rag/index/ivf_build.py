@@ -1,6 +1,6 @@
 """Builds a segment from stored vectors in bounded memory, and measures its recall.
 
-The vectors are read twice: a sample for training, then all of them in blocks, of which only the codes are kept, in a
+The vectors are read twice: a sample for training, then all of them in blocks. Only the codes of a block are kept, in a
 file. Resident at once are the sample, one block, 16 bytes per vector and, while lists are ordered, some of the codes; a
 million vectors of 384 dimensions take about 200 MB.
 """
@@ -167,7 +167,7 @@ class _Nearest:
     def probes_for(self, index: Any, ids: NDArray[np.int64], target: RecallTarget) -> tuple[int, float]:
         """Returns the number of lists to read for the target recall, and the recall reached.
 
-        Returns all lists if fewer are not enough; the codes cause what is still missing.
+        Returns all lists if fewer are not enough; the codes cause the remaining loss.
         """
         hardest = self._hardest(target.hardest)
         lists = int(index.nlist)

@@ -63,12 +63,12 @@ class VectorIndex(Protocol):
 class IndexBackend(Protocol):
     """Holds vector indexes of collections: on this box or on a server.
 
-    SQLite holds the vectors; a backend follows it and catches up with what it missed. Any thread may search while one
+    SQLite holds the vectors; a backend follows it and catches up with missed changes. Any thread may search while one
     thread at a time does everything else.
     """
 
     def load(self, collections: tuple[Collection, ...]) -> None:
-        """Loads the indexes of the backend's collections; removes what it has of others.
+        """Loads the indexes of the backend's collections; removes indexes of others.
 
         Raises:
             StorageError: It failed, and a retry would not help.

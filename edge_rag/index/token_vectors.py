@@ -1,13 +1,13 @@
 """Token vectors of passages on disk, so that a reranker need not encode passages that ingest has encoded.
 
-A cache of the encoder like the vector indexes: it may be removed at any time, is part of no backup, and what it lacks
-is encoded when it is asked for, and kept. It is a SQLite database of its own, ``token-vectors.sqlite3``, with a
+A cache of the encoder like the vector indexes: it may be removed at any time and is part of no backup. Missing passages
+are encoded when they are asked for, and kept. It is a SQLite database of its own, ``token-vectors.sqlite3``, with a
 checksum on each page. The vectors of a passage also have a digest together with the passage they belong to, so that
 damage makes a passage one that is not kept, and never another passage's vectors. A file of another encoder, form or
 schema, and one that SQLite finds damaged, is replaced by an empty one.
 
 The file has a budget. Ingest fills it and evicts nothing. Passages that are asked for are kept in the place of those
-that are asked for least, where what was asked long ago counts less (by half for each ``_HALF_LIFE`` passages).
+that are asked for least, where earlier requests count less (by half for each ``_HALF_LIFE`` passages).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class TokenVectorFile:
         self.forget_removed()
 
     def close(self) -> None:
-        """Writes down what was asked for and closes the file; idempotent."""
+        """Records the requested passages and closes the file; idempotent."""
         self._change(self._note_asked)
         with self._writing, self._reading:
             self._close()
@@ -356,7 +356,7 @@ class TokenVectorFile:
 
 
 class IngestedVectors:
-    """The token vectors of one document while it is ingested; what is not kept at the end is removed."""
+    """The token vectors of one document while it is ingested; those not kept at the end are removed."""
 
     def __init__(self, file: TokenVectorFile, embedder: PassageEmbedder) -> None:
         self._file = file

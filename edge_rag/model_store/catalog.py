@@ -147,7 +147,7 @@ def read_catalog(path: Path) -> Catalog:
 
 
 def needs(entry: CatalogEntry) -> Needs:
-    """Computes what a model needs from its shape.
+    """Computes the needs of a model from its shape.
 
     Norms and rotary tables are float32; all matrices have the source's bits. A token of the KV cache takes one byte per
     element and one scale per head, for keys and for values.
@@ -161,7 +161,7 @@ def needs(entry: CatalogEntry) -> Needs:
 
 
 def encoder_needs(entry: EncoderEntry) -> Needs:
-    """Computes what an encoder needs from its shape: all matrices and the word embeddings have the entry's bits."""
+    """Computes the needs of an encoder from its shape: all matrices and the word embeddings have the entry's bits."""
     shape = entry.shape
     words, positions = shape.vocabulary * shape.hidden, shape.positions * shape.hidden * _FLOAT_BYTES
     weights = int((encoder_weights_per_token(entry) + words) * _BITS[entry.bits] / 8) + positions
@@ -193,7 +193,7 @@ class ExpectedSpeed:
 
 
 def expected_speed(entry: CatalogEntry, measured: ProductSpeed) -> ExpectedSpeed:
-    """Divides what a step reads by what this machine was measured to read in a second.
+    """Divides the bytes that a step reads by those that this machine was measured to read in a second.
 
     A step multiplies every weight but the embedding table once, however many sequences it has, and reads the keys and
     values of each; those are taken to be as fast as weights of 8 bits of one sequence.

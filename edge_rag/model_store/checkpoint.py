@@ -1,4 +1,4 @@
-"""Hugging Face folders: which files are copied, and what they may contain. Code of a folder is never copied."""
+"""Hugging Face folders: which files are copied, and their legal contents. Code of a folder is never copied."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a Hugging Face folder declares."""
+    """The declarations of a Hugging Face folder."""
 
     role: ModelRole
     architecture: str

@@ -149,7 +149,7 @@ class StoreDirectory:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """Holds the lock during the block; first removes what an interrupted change left behind."""
+        """Holds the lock during the block; first removes the remains of an interrupted change."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

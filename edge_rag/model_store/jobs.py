@@ -38,7 +38,7 @@ _NICE: Final = 10
 
 
 class ModelJobKind(Enum):
-    """What a job does.
+    """The work of a job.
 
     ADD: Adds a model. VERIFY: Compares every byte of a model with its manifest.
     """
@@ -66,11 +66,11 @@ class ModelJob:
 
     Attributes:
         number: 1 for the first one since the start of the daemon.
-        kind: What it does.
+        kind: Kind of its work.
         model: Name of the model.
         source: Where an added model comes from; empty for others.
         state: State.
-        step: What is being done, for people; empty before the first step.
+        step: The current step, for people; empty before the first one.
         done_bytes: Bytes of the step that are done.
         total_bytes: Bytes of the step; None if the number is not known.
         detail: The last line of a program of the step; not trusted.
@@ -97,7 +97,7 @@ class ModelJob:
 
 @dataclass(frozen=True, slots=True)
 class ModelTask:
-    """What a job is to do.
+    """The task of a job.
 
     Attributes:
         source: Where an added model comes from, for people; empty for others.
@@ -246,7 +246,7 @@ class ModelJobs:
             process.stdin.close()
         if problem is None:
             problem = _ended(status)
-            # What a killed process leaves takes space; what cannot be removed now goes with the next change.
+            # The remains of a killed process take space; those that cannot be removed now go with the next change.
             with contextlib.suppress(EdgeRagError, OSError), store.changing():
                 pass
         with self._lock:
@@ -317,7 +317,7 @@ class _Reports:
 
 
 def main(arguments: Mapping[str, Any]) -> None:
-    """Does what a task says; what it prints are reports, the last one whether there was a problem."""
+    """Executes a task; prints reports, the last of which says whether there was a problem."""
     from edge_rag.model_store.store import ModelStore
 
     reports = _Reports(os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8"))

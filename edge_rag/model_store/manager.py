@@ -1,6 +1,6 @@
 """The models of a box for its administrators: which are installed and recommended, and what may be added from afar.
 
-What comes over the network is less than what the command line takes: names of the catalogue, models of the hub and of
+Sources over the network are fewer than on the command line: names of the catalogue, models of the hub and of
 a local Ollama store, and GGUF files that the caller has sent. Paths of the box are for the command line alone, because
 whoever may name one could have the box read, and copy, what only its owner may.
 """
@@ -51,7 +51,7 @@ class InstalledModel:
         is_in_use: Whether it fills its role now.
         verified_at: When all its bytes were last compared with its manifest since the daemon started, UTC; None if
             they were not.
-        problem: What is wrong with it; empty if nothing is known to be.
+        problem: Its known problem; empty for none.
     """
 
     name: str
@@ -78,8 +78,8 @@ class CatalogModel:
         role: Its role.
         licence: Its licence, an SPDX expression.
         languages: Its languages, for people; empty for language models, whose ``good_for`` says it.
-        good_for: What it is good for.
-        checked: What has been run of it.
+        good_for: Its uses.
+        checked: The parts of it that have been run.
         disk_bytes: Bytes of its files.
         memory_bytes: Memory that it needs beside the daemon's, bytes.
         fits: Whether that much memory is available.
@@ -144,7 +144,7 @@ class ModelManager:
         return tuple(self._recommended(entry, available) for entry in self._catalog())
 
     def source(self, text: str) -> Source:
-        """Returns what a source that came over the network names.
+        """Returns the source that a text from the network names.
 
         Raises:
             InvalidRequest: It cannot be added over the network, or comes along.
@@ -186,7 +186,7 @@ class ModelManager:
         return explicit_model(self._settings, self.store, role)
 
     def ended(self, job: ModelJob) -> None:
-        """Remembers what a job has found out of a model."""
+        """Remembers the result of a job about a model."""
         is_known = job.state is ModelJobState.DONE or (
             job.state is ModelJobState.FAILED and job.kind is ModelJobKind.VERIFY
         )

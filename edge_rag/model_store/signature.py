@@ -30,7 +30,7 @@ _NEEDED = ("model_signing", "OpenSSL")
 
 
 def acceptable_keys(trusted: Sequence[Path], given: Sequence[Path]) -> tuple[Path, ...]:
-    """Returns the public keys of which one must have signed a model; empty if no signature is required.
+    """Returns the public keys, one of which must have signed a model; empty if no signature is required.
 
     Args:
         trusted: Keys trusted by the settings; if there are any, every model needs a signature by one of them.
@@ -95,7 +95,7 @@ def sign(folder: Path, key: Path, signature: Path) -> None:
 
 
 def check_copies(copy: Path, signed: Mapping[str, str], paths: Sequence[str]) -> None:
-    """Checks that copied files are the signed ones, whatever changed in the folder meanwhile."""
+    """Checks that copied files are the signed ones, even if the folder has changed meanwhile."""
     for path in paths:
         if signed.get(path) != file_sha256(copy / path):
             raise ModelFolderInvalid(f"{copy}: {path} is not the file that was signed")

@@ -254,7 +254,7 @@ class AddRequest:
 
     Attributes:
         precision: Precision of the weights of a converted Hugging Face folder; None for the smallest form that passes.
-        keys: Public keys, of which one must have signed the model; empty if no signature is required.
+        keys: Public keys, one of which must have signed the model; empty if no signature is required.
     """
 
     source: Source

@@ -1,4 +1,4 @@
-"""What the offloaded work of all kinds shares: an event loop thread, and the state of each remote."""
+"""Resources that all kinds of offloaded work share: an event loop thread, and the state of each remote."""
 
 from __future__ import annotations
 

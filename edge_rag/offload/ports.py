@@ -1,4 +1,4 @@
-"""What this room needs: remotes that generate, the local generator, and sinks for audit events and usage."""
+"""Ports of this room: remotes that generate, the local generator, and sinks for audit events and usage."""
 
 from __future__ import annotations
 

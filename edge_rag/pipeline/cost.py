@@ -1,6 +1,6 @@
 """Estimated costs of the batch stages' requests, in tokens that a model reads; pure.
 
-Estimates decide the order of clients and the size of batches; what a client is charged is the measured time.
+Estimates decide the order of clients and the size of batches; clients are charged the measured time.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ MAX_OVERTAKEN: Final = 256
 """Most documents accepted later that may overtake a large one of the same owner and collection."""
 
 DEBT_HALF_LIFE_S: Final = 300.0
-"""Time in which what an owner had beyond the others counts half as much, seconds."""
+"""Time in which an owner's excess over the others counts half as much, seconds."""
 
 LARGE_BYTES: Final = 1 << 20
 """A document of more bytes is large."""
@@ -84,7 +84,7 @@ class IngestShares(Generic[_Key]):
         self._turns[key] = next(self._numbers)
 
     def charge(self, key: _Key, seconds: float) -> None:
-        """Charges what a turn took, at least 0 seconds."""
+        """Charges the time of a turn, at least 0 seconds."""
         self._finish[key] = max(self._virtual, self._finish.get(key, 0.0)) + seconds
 
     def pass_time(self, seconds: float) -> None:

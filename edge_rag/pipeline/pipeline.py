@@ -107,8 +107,8 @@ class SearchResult:
         explanations: How each passage got its rank; empty unless requested.
         relevances: For each passage a number of 0 to 1 that does not grow from one to the next: of a reranked search
             see ``core.passage.relevances``, else the share of the best score that fusion gives, at most 1.
-        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
-            it leaves nothing to them.
+        standalone_question: The question, completed from earlier turns, which was searched for as well; None if
+            it is complete.
         did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
             None if nothing is misspelled.
     """

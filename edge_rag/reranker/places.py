@@ -1,4 +1,4 @@
-"""Keeps what one order has first near the top of another one; pure."""
+"""Keeps the first items of one order near the top of another one; pure."""
 
 from __future__ import annotations
 

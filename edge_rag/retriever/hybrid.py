@@ -46,7 +46,7 @@ class SearchDepth:
 
 @dataclass(frozen=True, slots=True)
 class _ReadWording:
-    """What is read of a wording before the search."""
+    """Data of a wording that is read before the search."""
 
     wording: str
     weights: Mapping[str, float]
@@ -55,7 +55,7 @@ class _ReadWording:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What is read before the search.
+    """Data that is read before the search.
 
     Attributes:
         collection: The collection, as it was before any text was read.

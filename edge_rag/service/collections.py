@@ -98,7 +98,7 @@ async def move_index(call: Call, name: str, backend: BackendKind) -> IndexInUse:
 
 
 async def list_questions(call: Call, name: str, after: str, limit: int) -> QuestionPage:
-    """Returns a page of the test questions of a collection, with what the last run that was kept found.
+    """Returns a page of the test questions of a collection, with the results of the last run that was kept.
 
     Args:
         after: Id of the question after which the page begins; empty for the first page.

@@ -309,7 +309,7 @@ class Backups:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseContents:
-    """What a database refers to.
+    """The files that a database refers to.
 
     Attributes:
         originals: SHA-256 and size of each original.

@@ -34,7 +34,7 @@ ADVICE: Final = (
 """What to do about a damaged database."""
 
 _TRACES: Final = ("spool", "vectors", "kv")
-"""What a data directory has beside its database from its first start on."""
+"""Files that a data directory has beside its database from its first start on."""
 
 _loading = threading.Lock()
 _VFS: Final = "cksmvfs"
@@ -212,7 +212,7 @@ class Database:
         self._refusal = reason
 
     def require_whole(self) -> None:
-        """Refuses what a library in recovery mode must not be used for.
+        """Refuses uses that a library in recovery mode does not allow.
 
         Raises:
             StorageReadOnly: The library is in recovery mode.
@@ -245,7 +245,7 @@ class Database:
                 with self._transaction("BEGIN IMMEDIATE") as connection:
                     yield connection
             finally:
-                # Also after a failure: what a transaction left in the log takes space that a full disk lacks.
+                # Also after a failure: the remains of a transaction in the log take space that a full disk lacks.
                 written = self._log_bytes()
                 self._checkpoint(_CHECKPOINT_BUSY_MS)
             self._reserve.fill(written)

@@ -92,7 +92,7 @@ class NewDocument:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a committed transaction changed in a collection's vectors.
+    """Changes of a committed transaction in a collection's vectors.
 
     Attributes:
         added: Chunks that got vectors, in document order.
@@ -107,7 +107,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentChange(Change):
-    """What a transaction that wrote or deleted a document changed in the vectors."""
+    """Changes in the vectors by a transaction that wrote or deleted a document."""
 
     info: DocumentInfo
 

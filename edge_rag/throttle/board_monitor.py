@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Actuators:
-    """What the monitor reads and acts on.
+    """The parts that the monitor reads and controls.
 
     Attributes:
         set_throttle: Limits the generator to a share of its slots and of a step's tokens.

@@ -102,7 +102,7 @@ _MIN_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class MemoryShedder:
-    """What the monitor acts on.
+    """The parts that the monitor controls.
 
     Attributes:
         shed_memory: Drops the generator's prefix cache, if the first argument is true, and holds batch requests back,

@@ -1,8 +1,8 @@
 """Metadata of documents and filters on it, to and from protobuf.
 
 ``parse_*`` is for what clients send: it checks every key and value. ``*_from_message`` is for what a daemon sends: it
-leaves out what this version does not know. A filter that clients send is bounded in depth and size, and errors name the
-path of the illegal part.
+leaves out values unknown to this version. A filter that clients send is bounded in depth and size, and errors name
+the path of the illegal part.
 """
 
 from __future__ import annotations

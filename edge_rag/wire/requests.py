@@ -1,6 +1,6 @@
 """Requests, to and from protobuf.
 
-``parse_*`` checks what a client sends, so that only legal values reach the service.
+``parse_*`` checks the message of a client, so that only legal values reach the service.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class AskOptions:
         allow_truncated: Whether an answer that is cut before it is complete in its format is no error.
         request_id: Id of the request in the daemon's log and audit log, 1 to 128 printable ASCII characters.
         filter: Condition on passages; ``parse_filter`` parses one from text.
-        turns: Earlier turns of the conversation, oldest first, at most 8: what the question leaves to them is
-            taken from them.
+        turns: Earlier turns of the conversation, oldest first, at most 8; an incomplete question is completed
+            from them.
     """
 
     collection: str = "default"
@@ -96,8 +96,8 @@ class PassagesReceived:
         passages: Best first.
         evidence: How likely an answer is among them, 0 to 1; 0 from a daemon that does not report it.
         question_language: Language of the question, a BCP 47 tag; None if it is not sure.
-        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; None if
-            it leaves nothing to them.
+        standalone_question: The question, completed from earlier turns, which was searched for as well; None if
+            it is complete.
         did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
             None if nothing is misspelled.
         mode: How the answer is written; ``Unrecognized`` from a daemon that does not report it.

@@ -194,7 +194,7 @@ def _place(where: NumberConflict) -> str:
 
 
 def mode_line(answer: Answer) -> str:
-    """Returns what the answer's mode promises; empty if there is no answer, or a daemon of an earlier version."""
+    """Returns the promise of the answer's mode; empty if there is no answer, or a daemon of an earlier version."""
     if answer.finished.reason is FinishReason.NOT_FOUND:
         return ""
     match answer.found.mode:

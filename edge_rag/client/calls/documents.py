@@ -83,7 +83,7 @@ class AsyncDocumentCalls(AsyncConnection):
         """Returns a page of a collection's documents, in order of id, and the cursor of the next page.
 
         Args:
-            cursor: What the call for the page before returned; empty for the first page.
+            cursor: The cursor that the previous page returned; empty for the first page.
             size: Most documents, 1 to 1,000. A page may have fewer before the last one.
 
         Example:

@@ -208,7 +208,7 @@ class ChunkTerm:
 
 @dataclass(frozen=True, slots=True)
 class ChunkTerms:
-    """What the full text index holds of a chunk.
+    """The entries of a chunk in the full text index.
 
     Attributes:
         position: 0-based position of the chunk in its document.

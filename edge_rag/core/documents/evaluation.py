@@ -75,7 +75,7 @@ class EvaluationHit:
         page: 1-based page on which the passage starts, or null.
         start: First character in the document's stored text.
         end: One past the last character.
-        matches: Whether it is what the question expects.
+        matches: Whether the question expects it.
         dense_rank: 1-based rank in the vector search; null if it is not in it.
         dense_score: Cosine similarity to the question, with ``dense_rank``.
         lexical_rank: 1-based rank in BM25; null if it is not in it.
@@ -113,7 +113,7 @@ class RankChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """What a run found for a test question.
+    """The result of a run for a test question.
 
     Attributes:
         rank: 1-based rank of the first passage that is expected, 1 to 10; null if it is not among the first ten.
@@ -138,7 +138,7 @@ class StoredQuestion:
         document: Name of the document that should be found.
         text: Text that the passage should hold; empty if any passage will do.
         exists: Whether the collection has a document of that name.
-        result: What the last run found; null before the first.
+        result: The result of the last run; null before the first.
     """
 
     question_id: str
@@ -219,7 +219,7 @@ def summarized(ranks: Sequence[int | None]) -> EvaluationSummary:
 
 
 def is_expected(question: StoredQuestion, ranked: RankedPassage) -> bool:
-    """Whether a passage is what a question expects.
+    """Whether a question expects a passage.
 
     A passage stands for those of other documents with nearly the same text, which were left out for it.
     """

@@ -27,7 +27,7 @@ _CELL_END: Final = re.compile(r"(?:^| )\|(?= |$)")
 
 
 class PartKind(Enum):
-    """What a part of a text is."""
+    """The kind of a part of a text."""
 
     HEADING = "heading"
     TABLE = "table"

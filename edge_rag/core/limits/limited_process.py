@@ -43,7 +43,7 @@ _THIS: Final = "edge_rag.core.limits.limited_process"
 
 @dataclass(frozen=True, slots=True)
 class ProcessLimits:
-    """What one request may cost.
+    """The most that one request may use.
 
     Attributes:
         memory_bytes: Address space beyond that of the idle process.

@@ -36,7 +36,7 @@ class ThreadShares:
         self._callers: dict[str, _Caller] = {}
 
     async def run(self, client: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Returns what a function returns, computed on another thread in the context of the caller."""
+        """Runs a function on another thread in the context of the caller and returns its result."""
         caller = self._callers.setdefault(client, _Caller())
         caller.users += 1
         try:

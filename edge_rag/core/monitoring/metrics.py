@@ -11,7 +11,7 @@ from edge_rag.core.answer import Usage
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one engine step did.
+    """Figures of one engine step.
 
     Attributes:
         cache_query_tokens: Tokens of newly admitted sequences that were looked up in the prefix cache.
@@ -45,7 +45,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class RequestReport:
-    """What one request did, reported when it left the engine.
+    """Figures of one request, reported when it left the engine.
 
     Attributes:
         usage: Its tokens; the prompt counts from the first step on.

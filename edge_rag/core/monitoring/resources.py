@@ -103,7 +103,7 @@ class Throttling:
 
 @dataclass(frozen=True, slots=True)
 class TokenVectorUse:
-    """What the file of token vectors holds.
+    """The size of the file of token vectors.
 
     Attributes:
         used_bytes: Bytes in use.

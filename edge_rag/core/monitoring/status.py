@@ -151,7 +151,7 @@ class PageMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCounters:
-    """What an engine counts, since the start.
+    """Counters of an engine, since the start.
 
     A new counter is a field here, its increment in the engine, and a field of that name in ``Engine`` of
     ``admin.proto``; everything between copies by name.
@@ -328,7 +328,7 @@ class CompletedBackup:
 
 
 class AlertKind(Enum):
-    """What an alert is about.
+    """The subject of an alert.
 
     LIBRARY: stored documents are damaged. CERTIFICATE: one is near its end, has expired or cannot be read. DISK: the
     data directory's disk is nearly full. BACKUP: a scheduled backup failed or is overdue. CLOCK: the time is wrong.

@@ -69,9 +69,9 @@ class FinishedView:
 
     Attributes:
         finish_reason: Why it ended.
-        usage: What it used.
+        usage: Tokens and steps that it used.
         timings: Where its time went.
-        nearest: Of an answer that was not found, the best passages and what they lack.
+        nearest: If no answer was found, the best passages and the words that they lack.
         prompt_passages: How many of the passages, the best ones, were in the model's prompt; null if none was asked.
         conflicts: Numbers of the answer that a passage contradicts, in mode cite.
     """
@@ -180,8 +180,8 @@ class WholeAnswer:
         request_id: The id in the daemon's log and audit log.
         question: The question.
         question_language: Its language, a BCP 47 tag; null if it is not sure.
-        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; null
-            if it leaves nothing to them.
+        standalone_question: The question, completed from earlier turns, which was searched for as well; null
+            if it is complete.
         did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
             null if nothing is misspelled.
         mode: How it was written: ``quote`` is quoted from the documents, ``extract`` is values of them, ``cite`` is
@@ -192,9 +192,9 @@ class WholeAnswer:
         unsupported: Parts that no passage supports, in mode cite.
         given_to_model: Passages that the model was given in mode free: those that fit its context.
         finish_reason: Why it ended.
-        usage: What it used.
+        usage: Tokens and steps that it used.
         timings: Where its time went.
-        nearest: Of an answer that was not found, the best passages and what they lack.
+        nearest: If no answer was found, the best passages and the words that they lack.
         prompt_passages: How many of the passages, the best ones, were in the model's prompt; null if none was asked.
         conflicts: Numbers of the answer that a passage contradicts, in mode cite.
     """
@@ -229,7 +229,7 @@ class WholeAnswer:
         finished: Finished,
         **more: Any,
     ) -> WholeAnswer:
-        """Returns an answer from its events, the first of which is ``found``; ``more`` are the fields of a subclass."""
+        """Returns an answer from its events, beginning with ``found``; ``more`` are the fields of a subclass."""
         end = FinishedView.of(finished)
         return cls(
             request_id,
@@ -292,8 +292,8 @@ class FoundHits:
 
     Attributes:
         question: The question.
-        standalone_question: The question with what it leaves to earlier turns, which was searched for as well; null
-            if it leaves nothing to them.
+        standalone_question: The question, completed from earlier turns, which was searched for as well; null
+            if it is complete.
         did_you_mean: The question with misspelled words as the documents spell them, which was searched for as well;
             null if nothing is misspelled.
         hits: Best first.

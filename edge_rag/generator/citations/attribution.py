@@ -65,8 +65,8 @@ class Conflict:
     """Another number in the passages than in a sentence.
 
     Attributes:
-        claimed: What the judged sentence says: ``64 days``.
-        stated: What the passage says: ``46 days``.
+        claimed: The number in the judged sentence: ``64 days``.
+        stated: The number in the passage: ``46 days``.
     """
 
     place: Support
@@ -112,7 +112,7 @@ class Attributor:
 
     Args:
         passages: Best first, with their sentences.
-        question: The question; empty if sentences are to be judged by themselves.
+        question: The question; empty if sentences are judged by themselves.
         headings: Whether a sentence has the words and names of the headings above its passage, which no passage
             crosses, in addition to its own; numbers, negations and opposites only of its own.
     """

@@ -143,7 +143,7 @@ class Claims:
     """Checkable claims of a text.
 
     Attributes:
-        quantities: Its numbers with the unit that follows them, each as the readings of which one must be supported.
+        quantities: Its numbers with the unit that follows them, each as its readings, one of which must be supported.
         loose: Its numbers by all of their readings, each with every unit among the next few words, and without a unit.
     """
 

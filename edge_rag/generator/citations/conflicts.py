@@ -14,8 +14,8 @@ class Difference:
     """Two numbers for the same thing.
 
     Attributes:
-        claimed: What the sentence says: ``64 days``.
-        stated: What the passage says: ``46 days``.
+        claimed: The number in the sentence: ``64 days``.
+        stated: The number in the passage: ``46 days``.
     """
 
     claimed: str

@@ -62,7 +62,7 @@ def regex_size(pattern: str) -> RegexSize:
     """Returns upper bounds of a pattern in the syntax of the Rust crate ``regex``, which llguidance takes.
 
     The pattern need not be valid. Where white space may separate a count from what it repeats (flag ``x``), all counts
-    are multiplied, whatever they belong to.
+    are multiplied, even if they belong to different parts.
     """
     if _VERBOSE.search(pattern):
         return _coarse(pattern)

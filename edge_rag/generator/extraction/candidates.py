@@ -33,7 +33,7 @@ class Candidate(Span):
     Attributes:
         passage: 0-based rank of the passage.
         sentence: 0-based position of the sentence in the passage.
-        key: What the text calls it: the header of its column, or what is before its colon; empty if nothing does.
+        key: Its name in the text: the header of its column, or the words before its colon; empty without one.
         choice: The text of a choice that it spells; empty of other values.
     """
 

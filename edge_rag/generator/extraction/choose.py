@@ -27,7 +27,7 @@ MAX_SENTENCES: Final = 12
 """Sentences whose values compete: those with the most evidence for the question, and as many for a field's words."""
 
 _UNITED: Final = frozenset((ValueKind.COUNT, ValueKind.AMOUNT, ValueKind.SPAN, ValueKind.SHARE))
-"""Kinds of values that may have what is counted beside them."""
+"""Kinds of values that may have the counted thing beside them."""
 
 _WORD: Final = re.compile(r"\w+")
 _QUESTION_END: Final = re.compile("[?\uff1f\u061f\u055e\u1367\u2e2e]\\W*$|[\u0370-\u03ff\u1f00-\u1fff];\\W*$")
@@ -40,7 +40,7 @@ class Weights:
     Chosen on the questions of the even articles of XQuAD whose answer is a value.
 
     Attributes:
-        before: What is counted before the number instead ("bearings: 3"), as a part of ``unit``.
+        before: The counted thing before the number instead ("bearings: 3"), as a part of ``unit``.
         unitless: Taken off an amount without a unit; twice that if it is a word.
         label: Taken off a number that belongs to a name ("Category 2") or a compound ("5-time").
     """
@@ -115,7 +115,7 @@ _FITS: Final[Mapping[ValueKind, Mapping[ValueKind, float]]] = {
     ValueKind.SENTENCE: _kinds(),
     ValueKind.CODE: _kinds(code=1.0, cell=0.5, count=0.4, amount=0.4, quoted=0.4, keyed=0.4),
 }
-"""How values fit by what is asked for, 0 to 1."""
+"""How kinds of values fit a kind of question, 0 to 1."""
 
 _COUNTED_TIME: Final = _kinds(span=1.0, count=0.6, amount=0.4, rhythm=0.3)
 """How values fit a question for the number of units of time."""
@@ -311,7 +311,7 @@ class Chooser:
         }
 
     def _fits(self, wanted: Wanted) -> tuple[Mapping[ValueKind, float], str]:
-        """Returns how the kinds fit, and the words of the question that follow what it asks for."""
+        """Returns how the kinds fit, and the words that follow the asking phrase of the question."""
         for text in filter(
             None, (wanted.field, "" if wanted.field and wanted.type is not ValueType.TEXT else wanted.question)
         ):
@@ -334,7 +334,7 @@ class Chooser:
         return _OPEN, ""
 
     def _fits_of(self, asked: AskedValue) -> Mapping[ValueKind, float]:
-        """Returns how the kinds fit what is asked for; "how many hours" asks for a time, not for a number."""
+        """Returns how the kinds fit the question; "how many hours" asks for a time, not for a number."""
         counted = asked.after.split()[:1]
         if asked.kind is ValueKind.COUNT and not self._words.spans.isdisjoint(counted):
             return _COUNTED_TIME
@@ -367,7 +367,7 @@ class Chooser:
         return self._weights.before if any(term in counted for term in ahead[-2:]) else 0.0
 
     def _oddity(self, candidate: Candidate) -> float:
-        """Returns what is taken off a number that is part of a name or a compound, or any value in brackets."""
+        """Returns the deduction for a number that is part of a name or a compound, or for any value in brackets."""
         ranked = self._passages[candidate.passage]
         place = ranked.sentences[candidate.sentence]
         before, after = (

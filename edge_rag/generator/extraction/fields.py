@@ -71,7 +71,7 @@ class Group:
 
 
 def read_fields(text: str) -> Field | Group:
-    """Returns what a schema asks for.
+    """Returns the fields that a schema asks for.
 
     Raises:
         InvalidRequest: It is not one, or asks for something that no span of a document is; names the place.

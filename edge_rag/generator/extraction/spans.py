@@ -63,7 +63,7 @@ class Span:
         start: First character.
         end: One past the last.
         bare: One past the last character of the number alone, without what it counts; ``end`` of other values.
-        readings: What it may mean as a JSON number or an ISO date, likeliest first; none of a text.
+        readings: Possible values as a JSON number or an ISO date, likeliest first; none of a text.
         unit: What follows the number, lower case; empty without.
     """
 

@@ -1,4 +1,4 @@
-"""What a parser declares about the format it reads, and the limits of reading one document."""
+"""The declaration of a parser about the format it reads, and the limits of reading one document."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class UnpackedBytes:
 
 @dataclass(frozen=True, slots=True)
 class ParseContext:
-    """What a parser may use besides the bytes."""
+    """Tools of a parser, besides the bytes."""
 
     limits: ParsingLimits
     unpacked: UnpackedBytes

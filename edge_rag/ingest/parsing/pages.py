@@ -1,4 +1,4 @@
-"""What the parser process returns of pages: pictures, and the boxes of characters. Nothing here imports a parser."""
+"""Replies of the parser process about pages: pictures, and boxes of characters. Nothing here imports a parser."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ _KEPT = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
 def quantize(source: Path, folder: Path, precision: str) -> dict[str, object]:
-    """Writes the model's files in the smallest form that passes the gate, or in the last one; returns what was found.
+    """Writes the model's files in the smallest form that passes the gate, or in the last one; returns the measurements.
 
     Args:
         precision: ``int4`` or ``int8``: only that form; ``any``: from small to large.
@@ -118,7 +118,7 @@ def _try_mixtures(
     narrow: LogitComparison,
     passes: Callable[[str, frozenset[str]], LogitComparison],
 ) -> LogitComparison:
-    """Tries mixtures of 4 and 8 bits by what the 4 bits of each matrix cost; returns the last one's comparison."""
+    """Tries mixtures of 4 and 8 bits, ordered by the cost of 4 bits in each matrix; returns the last comparison."""
     short = [text[:_COST_TOKENS] for text in texts]
     original = np.concatenate(reference_logits(description, fitted.weights, short))
 

@@ -71,7 +71,7 @@ def archive_source(archive: Path) -> ModelArchive:
 
 
 def unpack(source: ModelArchive, into: Path, progress: AddProgress) -> None:
-    """Writes the files of an archive to an empty folder, which is to be checked like any model folder."""
+    """Writes the files of an archive to an empty folder, which must be checked like any model folder."""
     with source.path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         check_space(into, size)
@@ -95,7 +95,7 @@ def unpack(source: ModelArchive, into: Path, progress: AddProgress) -> None:
 
 
 def _members(file: IO[bytes], archive: Path) -> Iterator[tuple[str, int]]:
-    """Yields path and size of each file, whose bytes and padding are to be read before the next."""
+    """Yields path and size of each file; the caller reads its bytes and padding before the next one."""
     found = 0
     while (block := file.read(tarfile.BLOCKSIZE)) != bytes(tarfile.BLOCKSIZE):
         try:

@@ -38,7 +38,7 @@ class EncoderInputs:
 
 @dataclass(frozen=True, slots=True)
 class EncoderRoutingInputs:
-    """What the decision is based on.
+    """The inputs of the decision.
 
     Attributes:
         timeout_s: Longest time of a call, seconds.
@@ -104,7 +104,7 @@ def numbers(inputs: EncoderRoutingInputs) -> dict[str, float]:
 
 
 def batch_texts(latency: EncoderLatency, timeout_s: float) -> int:
-    """Returns the batch size: what the remote does in 2 s and in a fifth of the timeout, at most 64; 16 before it was
+    """Returns the batch size: the remote's texts in 2 s and in a fifth of the timeout, at most 64; 16 before it was
     measured."""
     if latency.per_text_s is None:
         return _INITIAL_BATCH_TEXTS

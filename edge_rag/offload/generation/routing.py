@@ -15,7 +15,7 @@ SAFETY: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class RoutingInputs:
-    """What the decision is based on.
+    """The inputs of the decision.
 
     Attributes:
         deadline_in_s: Time to its deadline, seconds; None without one.

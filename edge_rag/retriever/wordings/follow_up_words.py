@@ -17,9 +17,9 @@ class FollowUpWords:
     """Words of a language, in lower case.
 
     Attributes:
-        pronouns: Stand for what was named before wherever they are.
+        pronouns: Refer to something named earlier, at any place.
         topics: Beginnings of a question that asks the same about something else, longest first.
-        corrections: Beginnings of one that names what was meant, longest first.
+        corrections: Beginnings of one that corrects the previous one, longest first.
     """
 
     pronouns: frozenset[str]

@@ -115,7 +115,7 @@ class Near(NamedTuple):
 
 
 class Lexicon(Protocol):
-    """What a collection knows of words."""
+    """The words of a collection."""
 
     @property
     def chunks(self) -> int:
@@ -135,7 +135,7 @@ class Lexicon(Protocol):
         ...
 
     def near_forms(self, word: str) -> Sequence[Near]:
-        """Returns the collection's words whose stem is within two edits of how a word begins, whatever the endings.
+        """Returns the collection's words whose stem is within two edits of the beginning of a word, with any ending.
 
         An ending counts as one edit more.
         """
@@ -156,7 +156,7 @@ class Lexicon(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A word of a question and what it may stand for.
+    """A word of a question and its candidates.
 
     Attributes:
         gains: Weight of each candidate where a chunk has it.
@@ -257,8 +257,8 @@ def _is_form(word: str, other: str) -> bool:
 
 
 def _respelled(word: str, lexicon: Lexicon) -> str | None:
-    """Returns what is meant by a word that the collection has other forms of: the word with the accents that it lacks,
-    or with an edit inside, since forms of a word differ at its end."""
+    """Corrects a word that the collection has other forms of: returns it with its missing accents, or with an edit
+    inside, since forms of a word differ at its end."""
     term, letters = word_term(word), plain_letters(word)
     same = [
         near
@@ -301,7 +301,7 @@ def _split(word: str, lexicon: Lexicon) -> tuple[str, str] | None:
 def _choices(
     slots: Mapping[Term, _Slot], known: Sequence[Term], forms: Mapping[str, int], lexicon: Lexicon
 ) -> dict[Term, _Choice]:
-    """Returns what is most likely meant by those unknown words that something is near to."""
+    """Returns the most likely correction of each unknown word that has candidates."""
     slots = {word: slot for word, slot in slots.items() if slot.candidates}
     if not slots:
         return {}

@@ -50,7 +50,7 @@ MAX_CARRIED: Final = 2
 """Most phrases that a question which names something gets from earlier questions."""
 
 MAX_CITED: Final = 1
-"""Most names that a question with a pronoun gets from what the last answer cited."""
+"""Most names that a question with a pronoun gets from the texts that the last answer cited."""
 
 MAX_CARRIED_TO_SILENT: Final = 6
 """Most phrases that a question which names nothing gets from the one before it."""
@@ -59,7 +59,7 @@ MAX_CARRIED_CHARACTERS: Final = 240
 """Most characters that phrases add to a question."""
 
 MAX_READ_CHARACTERS: Final = 1_000
-"""Characters read of each question and of what each answer cited; a longer follow-up says enough to stand alone."""
+"""Characters read of each question and of the cited texts of each answer; a longer follow-up needs no completion."""
 
 _NAME: Final = 2.0
 _NUMBER: Final = 0.7
@@ -68,7 +68,7 @@ _RECENT: Final = 0.9
 """Factors of a phrase's importance: of names, of numbers, added for each text in play that has it, for each turn."""
 
 _SENTENCES: Final = 400
-"""A longer citation names much beside what it was cited for: only names that it has twice count."""
+"""A longer citation names many unrelated things: only names that it has twice count."""
 
 _REPLACED_IN: Final = 400
 """Characters of a question up to which a phrase of it is replaced; a longer one says too much to be asked again."""
@@ -113,7 +113,7 @@ class _Own:
 
 
 def standalone(question: str, turns: Sequence[Turn], weigh: Weigh) -> str | None:
-    """Returns a question with what it leaves to earlier turns; None if it leaves nothing to them.
+    """Returns a question, completed from earlier turns; None if it is complete.
 
     Args:
         turns: Earlier turns, oldest first; the last ``MAX_TURNS`` are read.
@@ -165,7 +165,7 @@ class _Play:
         self._words: FollowUpWords | None = None
 
     def resolved(self, question: str) -> str | None:
-        """Returns a question with what it lacks; None if it lacks nothing."""
+        """Returns a question, completed; None if it is complete."""
         self._words = FOLLOW_UP_WORDS.get(language_of(f"{self._questions[-1]} {question}"))
         if (other := self._about_other(question)) is not None:
             return other

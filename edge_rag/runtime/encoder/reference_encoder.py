@@ -26,7 +26,7 @@ _ERF_TERMS: Final = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061
 def reference_hidden(
     shape: BertShape, weights: Mapping[str, Floats], texts: Sequence[Ids], types: Sequence[Ids]
 ) -> list[Floats]:
-    """Returns what the last layer gives for each token of each text, float32 [tokens, hidden].
+    """Returns the output of the last layer for each token of each text, float32 [tokens, hidden].
 
     Args:
         texts: Token ids, at least one each.

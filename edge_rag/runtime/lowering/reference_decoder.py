@@ -79,7 +79,7 @@ class ReferenceDecoder:
         self._observe = observe
 
     def normed(self, texts: list[NDArray[np.int64]]) -> list[Floats]:
-        """Returns what the head is multiplied by, [tokens, width] of each text."""
+        """Returns the inputs of the head, [tokens, width] of each text."""
         found, scale = self._description, np.float32(self._description.embedding_scale)
         streams = [self._weights.rows("embeddings", text) * scale for text in texts]
         for number, layer in enumerate(found.layers):

@@ -1,6 +1,6 @@
 """Quantizes a decoder: moments of inputs from texts, balanced keys, matrices of 4 bits kept on the disk, 8 bits chosen.
 
-One layer's weights are in memory at a time; what was fitted is on the disk until the graph is written.
+One layer's weights are in memory at a time; fitted layers are on the disk until the graph is written.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ def measured_costs(
     divergence: Callable[[list[Floats]], float],
     report: Callable[[str], None],
 ) -> dict[tuple[str, ...], float]:
-    """Measures what the 4 bits of each kind of matrix cost, and shares it out among the layers by their errors.
+    """Measures the cost of 4 bits in each kind of matrix, and distributes it over the layers by their errors.
 
     Args:
         texts: Token ids, at least one each.

@@ -31,7 +31,7 @@ _DIGITS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class CompiledKey:
-    """What a compiled graph fits."""
+    """The versions and the device that a compiled graph fits."""
 
     model: str
     lowering: str

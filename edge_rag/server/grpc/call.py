@@ -58,7 +58,7 @@ def serves(operation: Operation) -> Callable[[_Method], _Method]:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCall:
-    """What the interceptor knows of a call before its request is read.
+    """The facts about a call that the interceptor knows before its request is read.
 
     Attributes:
         identity: The caller; None if it is not identified.
@@ -205,7 +205,7 @@ class CallMessages:
         self._memory.close()
 
     async def sent_first(self) -> None:
-        """Waits until the first message of which the sending began is sent, or cannot be sent any more.
+        """Waits until the message whose sending began first is sent, or cannot be sent any more.
 
         It takes the headers along. With a status that comes before it is sent, gRPC sends the headers once more, which
         its core refuses, and the call never ends.

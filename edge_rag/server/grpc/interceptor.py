@@ -114,7 +114,7 @@ class AdmissionInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg
             if admission.identity is not None:
                 self._connections.identified(peer)
             ending = _Ending(admission)
-            # The slot is held until the status is sent: what a client does not read is in memory until then.
+            # The slot is held until the status is sent: unread messages are in memory until then.
             cast("asyncio.Task[None]", asyncio.current_task()).add_done_callback(ending.ended)
             ADMITTED.set(AdmittedCall(rpc.operation, known, metadata, admission.identity))
             messages = self._messages(rpc, admission, context)

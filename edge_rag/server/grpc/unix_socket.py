@@ -1,6 +1,6 @@
 """Unix sockets that one daemon holds.
 
-gRPC removes whatever socket lies at a path before it binds there, even that of a living daemon. A lock beside the
+gRPC removes any socket at a path before it binds there, even that of a living daemon. A lock beside the
 socket says whether its daemon lives; the lock is the kernel's (``flock``), so that a killed daemon leaves none.
 """
 

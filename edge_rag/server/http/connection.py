@@ -1,7 +1,7 @@
 """One connection over HTTP/1.1: a strict parser, bounded reads, and a bound on the time of a request's head.
 
-Uvicorn's protocol and h11 do the rest. What they forgive is refused here: a front server may read it differently, and
-then one request is two (Kettle, HTTP Desync Attacks, 2019; RFC 9112, section 11.2).
+Uvicorn's protocol and h11 do the rest. Faults that they forgive are refused here: a proxy may read them differently,
+and then one request is two (Kettle, HTTP Desync Attacks, 2019; RFC 9112, section 11.2).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BEFORE_RESPONSE: Final = (h11.IDLE, h11.SEND_RESPONSE)
 
 
 class RequestParser(h11.Connection):
-    """h11's parser, without what it forgives."""
+    """h11's parser, which refuses faults that h11 forgives."""
 
     def __init__(self, head_bytes: int) -> None:
         super().__init__(h11.SERVER, head_bytes)
@@ -153,7 +153,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no request, and closes the connection."""
+        """Refuses bytes that are no request, and closes the connection."""
         if self.conn.our_state in _BEFORE_RESPONSE:
             self.transport.write(self._refusal())
         if self.cycle is not None and not self.cycle.response_complete:
@@ -167,7 +167,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         return not self.flow.write_paused
 
     def abort(self) -> None:
-        """Closes the connection at once, whatever the client has not read."""
+        """Closes the connection at once, even if the client has not read everything."""
         self.transport.abort()
 
     def _refusal(self) -> bytes:
@@ -184,6 +184,6 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
 
 
 def error_body(message: str, code: str) -> bytes:
-    """Returns the body of the refusal of what is no call: it has no route, or is not HTTP."""
+    """Returns the body that refuses a request that is no call: it has no route, or is not HTTP."""
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
     return json.dumps({"error": error}).encode()

@@ -1,6 +1,6 @@
 """The console: its page in each language, and its modules, styles and texts, as responses made once at the start.
 
-A request finds its response in a table by what it names: no path of a request is ever one of the file system.
+A request finds its response in a table by its path: no path of a request is ever one of the file system.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _UNUSED_FEATURES: Final = (
     "usb",
     "xr-spatial-tracking",
 )
-"""What a browser offers to pages and this one does not use."""
+"""Features that a browser offers to pages and this one does not use."""
 
 _OF_PAGE: Final[Mapping[str, str]] = {
     "cross-origin-opener-policy": "same-origin",

@@ -187,7 +187,7 @@ def _flag(exchange: Exchange, name: str, default: bool) -> bool:
 def _byte_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Returns the bytes that a header ``Range`` asks for, as start and end; None if there are none of them.
 
-    What is no single range of bytes is ignored, as RFC 9110 allows.
+    Anything but a single range of bytes is ignored, as RFC 9110 allows.
     """
     found = _RANGE.fullmatch((header or "").strip())
     if found is None or found[0] == "bytes=-":

@@ -117,7 +117,7 @@ class Connection(Protocol):
         ...
 
     def abort(self) -> None:
-        """Closes it at once, whatever the client has not read."""
+        """Closes it at once, even if the client has not read everything."""
         ...
 
 
@@ -144,7 +144,7 @@ class Exchange:
         self._read = False
         self._is_gone = False
         self._discarded = _DISCARDED_BYTES, _DISCARD_S
-        self._watched = asyncio.Event()  # nothing but the end of the connection is to be received any more
+        self._watched = asyncio.Event()  # only the end of the connection can still be received
 
     @property
     def connection(self) -> Connection:
@@ -211,7 +211,7 @@ class Exchange:
             self._end_of_body()
 
     async def read(self, memory: CallMemory) -> None:
-        """Reads the body; ``memory`` holds what it takes."""
+        """Reads the body; ``memory`` holds its bytes."""
         self.memory = memory
         length = self.headers.get("content-length")
         most = self._limits.body_bytes
@@ -251,7 +251,7 @@ class Exchange:
     async def pieces(self, most_bytes: int) -> AsyncGenerator[bytes, None]:
         """Yields the body as it arrives, in pieces of ``STREAMED_BYTES`` or, at its end, less.
 
-        What has come of a body that does not end is yielded, too. If its client is gone, the call is cancelled.
+        The received part of a body that does not end is yielded, too. If its client is gone, the call is cancelled.
         """
         length = self.headers.get("content-length", "")
         too_large = DocumentTooLarge(f"body: has more than {most_bytes:,} bytes (ingest.document_mib)")
@@ -370,7 +370,7 @@ class Exchange:
         await self.respond(status, body, JSON, error_headers(failed))
 
     async def _discard(self) -> None:
-        """Reads what is left of a small body: a connection closed before that loses the response, too."""
+        """Reads the rest of a small body: a connection closed before that loses the response, too."""
         if "expect" in self.headers:
             return
         left, seconds = self._discarded

@@ -85,7 +85,7 @@ def typed_value(kind: type[_T], value: object, field: str) -> _T:
 
 
 def chosen(by_name: Mapping[str, _T], value: object, field: str) -> _T:
-    """Returns what a name stands for."""
+    """Returns the value that a name stands for."""
     if not isinstance(value, str) or value not in by_name:
         raise InvalidRequest(field, f"must be one of {', '.join(by_name)}")
     return by_name[value]
@@ -98,6 +98,6 @@ def typed(value: Mapping[str, Any], name: str, kind: type[_T], prefix: str = "")
 
 
 def choice(value: Mapping[str, Any], name: str, by_name: Mapping[str, _T], prefix: str = "") -> _T | None:
-    """Returns what a field names; None if it is absent or null."""
+    """Returns the value that a field names; None if it is absent or null."""
     text = typed(value, name, str, prefix)
     return None if text is None else chosen(by_name, text, field_path(prefix, name))

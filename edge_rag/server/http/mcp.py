@@ -32,7 +32,7 @@ from edge_rag.service.call import Call, CallFailed, Operation
 from edge_rag.service.codes import Code
 
 MCP: Final = Operation("Mcp", None)
-"""What a request wants before its body is read, and messages that call no tool."""
+"""The operation of a request before its body is read, and of messages that call no tool."""
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
     "search": SEARCH,

@@ -84,7 +84,7 @@ class MultipartForm:
             raise _not_a_form(error) from error
 
     async def parts(self) -> AsyncGenerator[FormPart, None]:
-        """Yields the head of each part; its bytes are to be read by ``content`` or ``text`` before the next one."""
+        """Yields the head of each part; read its bytes with ``content`` or ``text`` before the next one."""
         async with aclosing(self._body):
             while (event := await self._next()) is not None:
                 if isinstance(event, FormPart):

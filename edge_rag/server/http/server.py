@@ -136,7 +136,7 @@ class HttpServer:
                 self._config, self._state, self._head_bytes, name_of_peer(peer[:2]), self._closed
             )
             if self._room.locked():
-                await asyncio.sleep(0)  # what was accepted before has begun, and can be closed
+                await asyncio.sleep(0)  # connections accepted before have begun, and can be closed
                 self._make_room()
             self._opened[connection] = asyncio.create_task(self._open(connection, accepted, tls))
             if number % _ACCEPTED_AT_ONCE == 0:
@@ -274,7 +274,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _server_context(certificates: CertificateFiles) -> ssl.SSLContext:
-    """Returns a TLS context of which each handshake uses the present certificates."""
+    """Returns a TLS context that uses the present certificates in each handshake."""
     SSLProtocol.max_size = _TLS_READ_BYTES
     current = _context(certificates.first())
 

@@ -35,15 +35,15 @@ class CallMemory:
         self._answers = None if account is None else account + _ANSWERS
         self._account = account + _UPLOADS if account is not None and streaming else account
         self._streaming = streaming
-        self._held = 0  # bytes reserved for what is or was received
+        self._held = 0  # bytes reserved for received messages
 
     async def reserve(self, most_bytes: int) -> None:
-        """Reserves memory for a message that is to be received, unless that is held."""
+        """Reserves memory for the next message, unless that is held."""
         if self._account is not None and not self._held:
             self._held = await self._budget.reserve(self._account, most_bytes, _MEMORY_WAIT_S, stream=self._streaming)
 
     def received(self, size: int) -> None:
-        """Returns what a received message does not need; a stream keeps all."""
+        """Returns the memory that a received message does not need; a stream keeps all."""
         if not self._streaming:
             self._shrink(size if size > _SMALL_BYTES else 0)
 

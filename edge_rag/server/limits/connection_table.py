@@ -1,8 +1,8 @@
-"""The policy of connections: which ones are to be closed, and which networks are to be banned; pure.
+"""The policy of connections: which ones are closed, and which networks are banned; pure.
 
 A connection is unidentified until a call on it was authenticated. Strangers can open any number of connections and
 identify none; hence only unidentified connections make room for others, and of those the ones of the network that has
-most. A network is what an allowance is counted by: an IPv4 address, or the /64 of an IPv6 address.
+most. Allowances are counted by network: an IPv4 address, or the /64 of an IPv6 address.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ KNOWN: Final = CancelLimits(100.0, 300.0)
 """Limits of networks from which authenticated calls come, and of this host."""
 
 UNKNOWN: Final = CancelLimits(10.0, 50.0)
-"""Limits of all others. What a stranger cancels was refused or was a health check."""
+"""Limits of all others. A call that a stranger cancels was refused or was a health check."""
 
 _ABUSIVE: Final = 30.0
 """Recent cancellations from which on a network's next call, or the same connection's, is likely to be cancelled too."""
@@ -58,7 +58,7 @@ class CancelRateLimiter:
     """Limits the rate of cancelled calls by network, as token buckets (Turner, New Directions in Communications, 1986).
 
     Several hosts may share an address. Therefore the cancellations are also counted by connection, since the network's
-    bucket was last full: only a connection with many of them is to blame.
+    bucket was last full: only a connection with many of them is closed.
 
     Args:
         clock: Monotonic seconds.
@@ -112,7 +112,7 @@ _REPORT_S: Final = 10.0
 _RECENTLY_CUT: Final = 16
 
 _PAGES: Final = CancelLimits(100.0, 2000.0)
-"""Files of the console that callers of one network load without an identity: forty phones, of which each needs about
+"""Files of the console that callers of one network load without an identity: forty phones, each of which needs about
 fifty, at once, and two a second."""
 
 REFUSAL_DELAY_S: Final = 1.0
@@ -212,19 +212,19 @@ class Connections:
         return self._cancels.is_abusive(network, self._cancel_limits(peer, network))
 
     def call_refused(self, peer: str) -> bool:
-        """Counts a call that was refused without an identity; returns whether its answer is to be delayed."""
+        """Counts a call that was refused without an identity; returns whether to delay its answer."""
         network = network_of_peer(peer)
         return self._refusals.cancelled(network, limits=self._cancel_limits(peer, network))
 
     def page_requested(self, peer: str) -> bool:
-        """Counts a request for a file of the console without identity; returns whether its answer is to be delayed."""
+        """Counts a request for a file of the console without identity; returns whether to delay its answer."""
         return self._pages.cancelled(network_of_peer(peer), limits=_PAGES)
 
     def call_cancelled(self, peer: str, server: str = GRPC) -> None:
         """Counts a cancelled call; closes the connections of clients that cancel too many.
 
-        A network from which no authenticated call came recently is banned. Of a known network, of which a stranger may
-        be the neighbour of a client, only the connection that cancels is closed. The same holds for this host.
+        A network from which no authenticated call came recently is banned. In a known network a stranger may be the
+        neighbour of a client, so only the connection that cancels is closed. The same holds for this host.
         """
         network = network_of_peer(peer)
         name = f"{server} {peer}"

@@ -31,7 +31,7 @@ _PENDING_CALLS: Final = 4096
 this queue, so that a flood of resets fills it until the address is banned; one connection holds at most ``streams``."""
 
 _WINDOW_BYTES: Final = 16 << 10
-"""What a client may send of a call that is not read (the HTTP/2 window of a stream), and what may wait to be sent."""
+"""Bytes that a client may send of an unread call (the HTTP/2 window of a stream), and that may wait to be sent."""
 
 _FIRST_WINDOW_BYTES: Final = 64 << 10
 """The same for a client that does not acknowledge the settings with the smaller window (RFC 9113, section 6.9.2)."""

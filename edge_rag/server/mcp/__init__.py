@@ -1,1 +1,1 @@
-"""The Model Context Protocol: messages and tools, whatever carries them."""
+"""The Model Context Protocol: messages and tools, independent of the transport."""

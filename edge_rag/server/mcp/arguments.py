@@ -15,7 +15,7 @@ def checked(name: str, schema: Mapping[str, Any], value: object) -> Any:
 
     Args:
         schema: Its schema: of an integer, of a string, or of an array of objects whose properties are such.
-        value: What was given; None for nothing.
+        value: The given value; None for none.
     """
     if value is None:
         if "default" not in schema:

@@ -1,4 +1,4 @@
-"""What the tools need of a daemon (``Box``), and the values it gives them."""
+"""The part of a daemon that the tools need (``Box``), and the values it gives them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Passages:
         found: Best first.
         evidence: Evidence that an answer is among them, 0 to 1.
         model: Name of the box's language model; None if the mode needs none.
-        standalone_question: The question with what it leaves to earlier turns; None if it leaves nothing to them.
+        standalone_question: The question, completed from earlier turns; None if it is complete.
         did_you_mean: The question with misspelled words as the documents spell them; None if nothing is misspelled.
     """
 
@@ -36,7 +36,7 @@ class Passages:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         found: Best first.
@@ -76,7 +76,7 @@ class Box(Protocol):
         ...
 
     def ask(self, question: Question) -> AbstractAsyncContextManager[AsyncIterator[AnswerPart]]:
-        """Answers a question; leaving the block cancels what is not finished."""
+        """Answers a question; leaving the block cancels an unfinished answer."""
         ...
 
     async def document(self, collection: str, document: str, start: int, end: int) -> tuple[DocumentInfo, str]:

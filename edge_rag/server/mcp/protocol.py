@@ -1,6 +1,6 @@
 """The server's side of the Model Context Protocol, revisions 2026-07-28 and 2025-11-25; pure.
 
-A message says by itself of which revision it is: since 2026-07-28 each request carries its protocol version in
+Each message shows its revision: since 2026-07-28 each request carries its protocol version in
 ``_meta``, earlier ones do not. Therefore nothing is kept from one message to the next. JSON-RPC frames the messages.
 """
 
@@ -148,7 +148,7 @@ Message = Reply | ToolCall | Cancellation | Ignored
 
 
 def read(data: bytes, headers: Iterable[tuple[str, str]] | None = None) -> Message:
-    """Returns what a message asks for.
+    """Returns the request in a message.
 
     Args:
         headers: Headers of the HTTP request that carries it, names in lower case; None without HTTP.
@@ -196,7 +196,7 @@ def _notification(method: str, params: Mapping[str, Any]) -> Message:
 
 
 def _request(method: str, request_id: Token, params: Mapping[str, Any], meta: Mapping[str, Any]) -> Message:
-    """Returns what a request of an earlier revision asks for."""
+    """Returns the call in a request of an earlier revision."""
     match method:
         case "initialize":
             wanted = params.get("protocolVersion")

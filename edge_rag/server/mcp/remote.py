@@ -45,7 +45,7 @@ class RemoteBox:
 
     @asynccontextmanager
     async def ask(self, question: Question) -> AsyncIterator[AsyncIterator[AnswerPart]]:
-        """Answers a question; leaving the block cancels what is not finished."""
+        """Answers a question; leaving the block cancels an unfinished answer."""
         asked = AskOptions(
             collection=question.collection,
             mode=question.mode,

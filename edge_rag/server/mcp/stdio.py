@@ -99,7 +99,7 @@ class StdioServer:
 async def lines_of(descriptor: int) -> AsyncIterator[bytes | None]:
     """Yields the lines that a file descriptor has, as they come; None for each that is longer than ``MOST_LINE_BYTES``.
 
-    A thread reads, because descriptors of files cannot be waited for. It reads no further than what was asked for, and
+    A thread reads, because descriptors of files cannot be waited for. It reads no further than requested, and
     keeps no process alive.
     """
     loop = asyncio.get_running_loop()

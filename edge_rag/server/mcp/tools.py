@@ -1,4 +1,4 @@
-"""The tools: what an agent may call, with which arguments, and what it gets. They know no protocol and no transport.
+"""The tools that an agent may call, with their arguments and results. They know no protocol and no transport.
 
 A tool reaches the daemon through ``Box``: inside the daemon that is its service layer, elsewhere a client.
 """
@@ -48,7 +48,7 @@ class Tool:
     Attributes:
         name: Its name.
         title: Its name for people.
-        description: What it does, for the model that decides to call it.
+        description: Its purpose, for the model that decides to call it.
         arguments: Schema of each argument by name. One without ``default`` is required.
         result: Schema of each field of the result by name; all are always there.
         run: Runs it.

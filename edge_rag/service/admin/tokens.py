@@ -38,7 +38,7 @@ _BOUNDS: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_reques
 
 @dataclass(frozen=True, slots=True)
 class TokenSettings:
-    """What a token allows.
+    """The rights of a token.
 
     Attributes:
         roles: What its bearer may do.

@@ -47,7 +47,7 @@ class FeedbackStore:
         self._now = now
 
     def give(self, client: str, new: NewFeedback) -> Feedback:
-        """Stores feedback; it replaces what the client said of the same request. The oldest makes room."""
+        """Stores feedback; it replaces the client's earlier feedback on the same request. The oldest makes room."""
         now_ms = int(self._now().timestamp() * 1000)
         texts = (new.note, new.question, new.answer)
         size = sum(len(text.encode()) for text in texts)

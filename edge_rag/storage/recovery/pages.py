@@ -119,7 +119,7 @@ _ORDERS = {0x377F0682: "<u4", 0x377F0683: ">u4"}
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a write-ahead log holds.
+    """The content of a write-ahead log.
 
     Attributes:
         pages: Offset in the file of the latest committed version of each page; None if that is damaged. Pages have
@@ -224,7 +224,7 @@ class PageReader:
         self._page_bytes = _USUAL_PAGE_BYTES if header is None else header.page_bytes
         self.count = 1
         if header is None or self.page(1) is None:
-            header, self._page_bytes = None, _USUAL_PAGE_BYTES  # what a damaged page says is not relied on
+            header, self._page_bytes = None, _USUAL_PAGE_BYTES  # a damaged page is not relied on
         self._usable = self._page_bytes - (RESERVED_BYTES if self._has_checksums else 0)
         in_file = -(-os.fstat(self._file.fileno()).st_size // self._page_bytes)
         self.count = log.size or (in_file if header is None else header.pages or in_file)
@@ -318,7 +318,7 @@ class PageReader:
             yield Row(key - (1 << 64) if key >> 63 else key, types, values)
 
     def _payload(self, page: bytes, at: int, size: int, *, is_table: bool) -> bytes:
-        """Returns what can be read of a payload: all of it, or what comes before a damaged page."""
+        """Returns the readable part of a payload: all of it, or the part before a damaged page."""
         most = self._usable - 35 if is_table else (self._usable - 12) * 64 // 255 - 23
         if size <= most:
             return page[at : at + size]

@@ -1,1 +1,1 @@
-"""The words of collections: what the full text index holds of a chunk, and all words as they are written."""
+"""The words of collections: the entries of a chunk in the full text index, and all words as they are written."""

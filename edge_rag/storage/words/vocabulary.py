@@ -20,7 +20,7 @@ import apsw
 from edge_rag.analysis.terms import words_of
 
 MAX_WORD_CHARACTERS: Final = 40
-"""Longer words are not kept: they are mostly what a parser could not take apart."""
+"""Longer words are not kept: they are mostly words that a parser failed to separate."""
 
 _ADD: Final = (
     "INSERT INTO words (collection, word, chunks) VALUES (?, ?, ?) "

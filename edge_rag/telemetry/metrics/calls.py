@@ -93,7 +93,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class Metrics:
-    """What the daemon counts of calls and documents."""
+    """Metrics of calls and documents."""
 
     def __init__(self, registry: CollectorRegistry, latencies: Latencies) -> None:
         self._registry = registry

@@ -113,7 +113,7 @@ class BoardMetrics:
 
 
 class AlertMetrics:
-    """A Prometheus collector of what is wrong on the box."""
+    """A Prometheus collector of the alerts of the box."""
 
     def __init__(self, alerts: Callable[[], Sequence[Alert]], free_bytes: Callable[[], int]) -> None:
         self._alerts = alerts
@@ -139,7 +139,7 @@ class LibraryMetrics:
     """A Prometheus collector of the damage of the library.
 
     Args:
-        damage: What is damaged; None if nothing is.
+        damage: The damage to the library; None if undamaged.
     """
 
     def __init__(self, damage: LibraryDamage | None) -> None:

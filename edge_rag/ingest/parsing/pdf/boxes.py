@@ -1,7 +1,7 @@
 """Where the characters of a document's text are on its pages.
 
 The text is made again by the same code from the same bytes, which keeps for each block of it the characters of the
-pages that it was made of. Between the two there are only a few steps, each of which is followed here: white space
+pages that it was made of. Between the two there are only a few steps, which are all followed here: white space
 and invisible characters, a bullet or number at the beginning of an item, a hyphen at the end of a line, bars between
 the cells of a table, and Unicode normalization.
 """

@@ -91,7 +91,7 @@ class DrawnText:
         return int(above[1] - below[1] > abs(above[0] - below[0]))
 
     def box(self, position: int, direction: int) -> Box:
-        """Returns what a character's ink covers, rotated so that its line runs to the right: left, bottom, right,
+        """Returns the box of a character's ink, rotated so that its line runs to the right: left, bottom, right,
         top.
         """
         pdfium.FPDFText_GetCharBox(self._raw, position, *self._references)

@@ -2,7 +2,7 @@
 
 The page is cut recursively, as in the XY-cut of G. Nagy and S. Seth, "Hierarchical representation of optically scanned
 documents" (ICPR 1984), but led by the gaps between columns: the gap with the most lines on both sides divides its part
-of the page into two columns, and each is cut again; what is above and below is read before and after. A heading or a
+of the page into two columns, and each is cut again; parts above and below are read before and after. A heading or a
 caption across all columns therefore stays in place. Without such gaps, lines are read from top to bottom, and rows of a
 table stay lines with cells.
 
@@ -45,7 +45,7 @@ _CROSSING_RULES = 3
 
 
 class GapKind(Enum):
-    """What a gap separates."""
+    """The parts that a gap separates."""
 
     COLUMNS = "columns"
     CELLS = "cells"
@@ -126,7 +126,7 @@ def column_gaps(region: Sequence[Band]) -> list[ColumnGap]:
 
 
 def judge(region: Sequence[Band], gap: ColumnGap, edges: Sequence[Edge]) -> GapKind:
-    """Decides what a gap separates."""
+    """Decides which parts a gap separates."""
     inside = region[gap.first : gap.last + 1]
     left = _Side.of([element for band in inside for element in band.elements if element.right <= gap.low])
     right = _Side.of([element for band in inside for element in band.elements if element.left >= gap.high])

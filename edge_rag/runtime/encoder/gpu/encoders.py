@@ -59,7 +59,7 @@ _USUAL_LENGTH: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class EngineIdentity:
-    """What a compiled engine fits, beside its model."""
+    """The versions and the device that a compiled engine fits, besides its model."""
 
     libraries: str
     device: str

@@ -27,7 +27,7 @@ class GraphForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DriverEvidence:
-    """What the operating system shows of accelerators.
+    """The accelerators that the operating system reports.
 
     Attributes:
         nodes: Device files, for example ``/dev/nvidia0``.
@@ -107,10 +107,10 @@ class ShapeRange:
 
 @dataclass(frozen=True, slots=True)
 class GraphRequest:
-    """A graph that is to be opened on a provider.
+    """A graph to open on a provider.
 
     Attributes:
-        cache: Folder for what the provider compiles; None where nothing is kept.
+        cache: Folder for compiled graphs of the provider; None where nothing is kept.
         plugin: The provider's library; None for providers that are built into ONNX Runtime.
     """
 
@@ -131,13 +131,13 @@ class ProviderSpec:
 
     Attributes:
         requirement: All there is to install, where that is more than the distribution; else empty.
-        device: What it computes on, in metrics: ``cpu``, ``gpu``, ``npu``, or its own name where that varies.
+        device: Its device in metrics: ``cpu``, ``gpu``, ``npu``, or its own name where that varies.
         device_kinds: Kinds of devices it runs on, preferred first.
         decoder_precisions: Precisions that generators can have on it; empty where generators do not run on it.
         libraries: Driver libraries it needs, without suffix, for example ``libcudart``.
         plugin: Its library; None where it is built into ONNX Runtime.
         session_options: Returns the options of a session out of the device profile's, which win except where noted.
-        cache: How it keeps what it compiles; None where it does not.
+        cache: How it keeps compiled graphs; None where it does not.
     """
 
     provider: Provider

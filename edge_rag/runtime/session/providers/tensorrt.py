@@ -17,7 +17,7 @@ def session_options(options: Mapping[str, str], graph: GraphRequest) -> dict[str
     one at the first run, and another whenever a run has a new shape. The profile's options win over the shapes, but not
     over precision (a key of its own in the profile) and cache folder (only files there are verified). The folder must
     belong to this model, these versions and this GPU alone: the provider names an engine after the graph's nodes,
-    whatever its weights are.
+    with any weights.
     """
     ranges = graph.shapes.items()
     chosen = {

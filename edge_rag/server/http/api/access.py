@@ -41,7 +41,7 @@ class CreateTokenRequest:
 
     Attributes:
         name: Name of the client; fair shares and usage are counted by it.
-        settings: What it allows.
+        settings: Its rights.
     """
 
     name: TokenName
@@ -155,7 +155,7 @@ class TokenPage:
     Attributes:
         tokens: By name, expired ones included.
         next: Key after which the next page begins; null at the end.
-        advice: What has to be done before other machines can use tokens; empty if they can.
+        advice: The steps that are missing before other machines can use tokens; empty if they can.
     """
 
     tokens: tuple[TokenInfo, ...]

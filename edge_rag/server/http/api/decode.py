@@ -135,7 +135,7 @@ def decode(hint: Any, value: Any, field: str, text: bool = False) -> Any:
         hint: Type of the value.
         value: JSON, or a text of a path or query string.
         field: Its name in errors; empty for a whole body.
-        text: Whether it is such a text, of which numbers and truth values are read.
+        text: Whether it is such a text; numbers and truth values are then parsed from it.
 
     Raises:
         InvalidRequest: Names the first unusable field.

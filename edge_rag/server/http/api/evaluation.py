@@ -92,7 +92,7 @@ class AddQuestionRequest:
         collection: Name of the collection.
         question: The question.
         document: Name of the document that should be found.
-        text: Text that the passage should hold, whatever its case and white space; empty if any passage will do.
+        text: Text that the passage should hold, regardless of case and white space; empty if any passage will do.
     """
 
     collection: Collection
@@ -166,12 +166,12 @@ async def list_chunks(call: Call, request: ListChunksRequest) -> ChunkPage:
 
 
 async def get_chunk_terms(call: Call, request: ChunkTermsRequest) -> ChunkTerms:
-    """Returns what the full text index holds of a chunk: the terms by which it is found."""
+    """Returns the entries of a chunk in the full text index: the terms by which it is found."""
     return await documents.chunk_terms(call, request.collection, request.document, request.position)
 
 
 async def list_test_questions(call: Call, request: ListQuestionsRequest) -> QuestionPage:
-    """Lists the test questions of a collection, page by page, with what the last run found for each."""
+    """Lists the test questions of a collection, page by page, with the result of the last run for each."""
     page = await collections.list_questions(call, request.collection, request.after or "", request.limit)
     sent = fitting(page.questions)
     return page if len(sent) == len(page.questions) else replace(page, questions=sent, next=sent[-1].question_id)

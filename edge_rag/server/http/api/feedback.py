@@ -44,7 +44,7 @@ class GiveFeedbackRequest:
     Attributes:
         request_id: Id of the request that was answered.
         rating: Whether the answer helped.
-        note: What the person says.
+        note: The person's remark.
         question: The question; to be sent only if the person agrees.
         answer: The answer; to be sent only if the person agrees.
         collection: The collection that was asked; to be sent only if the person agrees.
@@ -122,7 +122,7 @@ class DeletedFeedback:
 
 
 async def give_feedback(call: Call, request: GiveFeedbackRequest, limits: RequestLimits) -> OneFeedback:
-    """Says whether an answer helped; it replaces what the caller said of the same request before.
+    """Says whether an answer helped; it replaces the caller's earlier feedback on the same request.
 
     It is kept on the box for its administrators, at most 10,000 times; the oldest is dropped.
     """

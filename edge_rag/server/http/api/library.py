@@ -202,7 +202,7 @@ class ListDocumentsRequest:
         limit: Most documents of the page.
         search: Words that each are part of the name, the title or the metadata; upper and lower case are the same.
         filter: Condition on name, media type, time and metadata, for example ``year >= 2020``.
-        order: What they are ordered by: ``added`` and ``stored`` are when they came first and last.
+        order: The sort order: ``added`` and ``stored`` are when they came first and last.
         descending: Whether the largest, latest or last one comes first.
     """
 

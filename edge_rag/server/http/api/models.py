@@ -151,7 +151,7 @@ async def list_installed_models(call: Call) -> InstalledModels:
 
 
 async def list_recommended_models(call: Call) -> ModelCatalog:
-    """Lists the models of the catalogue, with what they need and whether that is there."""
+    """Lists the models of the catalogue, with their needs and whether this machine meets them."""
     return ModelCatalog(await models.catalogue(call))
 
 

@@ -125,7 +125,7 @@ async def cancel_job(call: Call, request: JobRequest) -> OneJob:
 async def watch_job(call: Call, request: WatchJobRequest) -> AsyncGenerator[JobPage, None]:
     """Sends the history of a job as it happens; ends with the job.
 
-    The id of an event is a cursor: a client that was disconnected gets what it has not seen.
+    The id of an event is a cursor: a client that was disconnected gets the events that it has missed.
     """
     async with aclosing(jobs.watch(call, JobId(request.job), request.after)) as pages:
         async for page in pages:
@@ -335,7 +335,7 @@ class DeletedBackup:
     """A backup that was deleted.
 
     Attributes:
-        deleted: What it was.
+        deleted: Its last state.
     """
 
     deleted: StoredBackup
@@ -410,7 +410,7 @@ async def pair(call: Call, request: PairRequest) -> Paired:
 
 @dataclass(frozen=True, slots=True)
 class SignInRequest:
-    """What a browser signs in with: one of the two.
+    """The credentials of a browser: one of the two.
 
     Attributes:
         token: A token.

@@ -73,7 +73,7 @@ class AskRequest:
         regex: Regular expression that the whole answer matches. Mode free, likewise.
         allow_truncated: Whether an answer that is cut before it is complete in its format is sent as it is.
         filter: Condition on passages, for example ``year >= 2020 and name ~ "pump*"``; as of ``edge-rag ask --filter``.
-        turns: Earlier turns of the conversation, oldest first, at most 8: what the question leaves to them is taken
+        turns: Earlier turns of the conversation, oldest first, at most 8; an incomplete question is completed
             from them. The daemon keeps none.
         stream: Whether the answer is sent as events; ``Accept: text/event-stream`` asks for the same.
     """

@@ -40,7 +40,7 @@ class Answer:
         citations: Citations, in order.
         extension: What OpenAI's API has no field for; complete at the end.
         finished: The last event; None before.
-        call: The function that is to be called instead of an answer.
+        call: The function to call instead of an answer.
     """
 
     collection: str
@@ -181,7 +181,7 @@ class AnswerWriter(Protocol):
     """Writes the events of an answer in the shape of one interface."""
 
     def events(self, event: CompletionEvent) -> Iterable[dict[str, Any]]:
-        """Takes an event; returns what is sent of it in a stream, which must be read."""
+        """Takes an event; returns its chunks for a stream, which must be read."""
         ...
 
     def line(self, event: Mapping[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ from edge_rag.service.call import Call
 from edge_rag.storage.uploads.files import IncomingFile
 
 PURPOSES: Final = ("assistants", "user_data")
-"""What a file may be for; both mean the same here."""
+"""Legal purposes of a file; both mean the same here."""
 
 _ANCHOR: Final = "expires_after[anchor]"
 _SECONDS: Final = "expires_after[seconds]"

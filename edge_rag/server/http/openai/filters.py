@@ -102,7 +102,7 @@ def parse_filters(value: object, field: str = "filters") -> Filter | None:
 
 @dataclass(slots=True)
 class _Translation:
-    """Translates one filter. What it becomes is counted, so that it is within the bounds of every filter."""
+    """Translates one filter. The result is counted, so that it is within the bounds of every filter."""
 
     filters: int = 0
     values: int = 0

@@ -1,6 +1,6 @@
 """Fields that chat completions and responses have in common: of a question, and of a conversation.
 
-What a request asks for and the box cannot do is refused by the name of its field, unless it is the field's neutral
+A value that the box cannot honour is refused by the name of its field, unless it is the field's neutral
 value.
 """
 
@@ -58,7 +58,7 @@ def _earlier_turns(wanted: Wanted, question_characters: int) -> tuple[Turn, ...]
     """Returns the turns that precede the last message, oldest first.
 
     Clients send a conversation from its beginning, so ``newest_turns`` of it are taken.
-    Messages of one role that follow each other are one. System messages, and what is no text, are not read.
+    Messages of one role that follow each other are one. System messages, and parts that are no text, are not read.
     """
     found: list[Turn] = []
     for message in _messages(wanted.messages, wanted.field)[:-1]:
@@ -184,7 +184,7 @@ def parse_format(wanted: Mapping[str, Any] | None, name: str, schema_in: str = "
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request asks for, in core values where both interfaces have the same.
+    """The content of a request, in core values where both interfaces have the same.
 
     Attributes:
         messages: The conversation; the last message is the question.

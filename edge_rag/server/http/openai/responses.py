@@ -71,7 +71,7 @@ _READ: Final = UNREAD | {
 }
 _RESULTS: Final = "file_search_call.results"
 _INCLUDED: Final = (_RESULTS, "reasoning.encrypted_content")
-"""What a response may include; there is no reasoning here."""
+"""Optional parts of a response; there is no reasoning here."""
 
 _TEXT_TYPES: Final = ("input_text", "output_text", "text")
 _SEARCH_CHOICES: Final = (None, "auto", "required", {"type": "file_search"})
@@ -250,7 +250,7 @@ class ResponseWriter:
         self._annotations: list[dict[str, Any]] = []
 
     def events(self, event: CompletionEvent) -> Iterator[dict[str, Any]]:
-        """Takes an event; yields what is sent of it in a stream."""
+        """Takes an event; yields its chunks for a stream."""
         self._answer.take(event)
         if not self._events:
             yield from self._begin()

@@ -284,7 +284,7 @@ async def _poll_after_ms(call: Call, job: JobId) -> int:
 
 
 async def _check_chunking(call: Call, store: str, body: Mapping[str, Any], prefix: str = "") -> None:
-    """Checks that chunks of the size that a file is to be cut into are those of the collection."""
+    """Checks that the requested size of a file's chunks is that of the collection."""
     wanted = parse_chunking(body, prefix)
     if wanted is None:
         return

@@ -79,7 +79,7 @@ async def get_store(call: Call, exchange: Exchange) -> None:
 
 
 async def update_store(call: Call, exchange: Exchange) -> None:
-    """Changes a collection's title and labels; what is absent or null stays."""
+    """Changes a collection's title and labels; fields that are absent or null stay."""
     name = store_of(exchange)
     body = parse_json(exchange.body or b"{}")
     check_supported(body, _UPDATED, {})
