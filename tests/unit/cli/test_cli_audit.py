@@ -59,11 +59,9 @@ def test_a_timeline_says_when_what_who_why_and_on_which_numbers(scripted: Script
     result = scripted.run("audit")
     assert result.exit_code == 0
     first, second = (re.sub(r"^\d\d:\d\d:\d\d\.000", "TIME", line) for line in result.stdout.splitlines())
-    assert first == (
-        "TIME    +0.000 s  queued         q-1 (batch, ipv4:127.0.0.1): waits for a slot [waiting_requests 3]"
-    )
+    assert first == ("TIME    +0.000 s  queued      q-1 (batch, ipv4:127.0.0.1): waits for a slot [waiting_requests 3]")
     assert second == (
-        "TIME    +2.500 s  preempted      q-1 (batch, ipv4:127.0.0.1): pages ran out in favour of q-2"
+        "TIME    +2.500 s  preempted   q-1 (batch, ipv4:127.0.0.1): pages ran out in favour of q-2"
         " [pages_free 0 · waited 250 ms]"
     )
     assert result.stderr == "4 earlier events are no longer kept\n"
