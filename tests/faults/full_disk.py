@@ -31,7 +31,6 @@ def text_of(number: int) -> str:
 
 
 def fill(root: Path) -> None:
-    """Takes what is left of the disk."""
     with (root / "filler").open("ab", buffering=0) as filler:
         for size in (1 << 20, 4096, 512, 1):
             with suppress(OSError):

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from edge_rag.bootstrap.open_directory import OpenDirectory
-from edge_rag.core.passage import RetrievalRequest, Retrieved
 from tests.faults.disk import Disk, read_log
 from tests.faults.scenario import ACTS, STATES, TEXTS, stored
 from tests.unit.retriever.hashed_words import HashedWords
-from tests.unit.storage.test_storage_faults import require_consistent
+from tests.unit.storage.test_storage_faults import documents_with, require_consistent
 
 _ROOT = Path(__file__).parents[2]
 _ALL = "EDGE_RAG_SOAK_SECONDS" in os.environ
@@ -39,10 +38,10 @@ def require_whole(folder: Path, acknowledged: int) -> int:
         assert present in (before, after)
         require_consistent(directory, folder / "documents.sqlite3")
         for name, key in present.items():
-            assert finders(directory, word_of(key)) == {name}
+            assert documents_with(directory, word_of(key)) == {name}
         gone = {key for state in STATES[: acknowledged + 1] for key in state.values()} - set(present.values())
         for key in gone:
-            assert finders(directory, word_of(key)) == set()
+            assert documents_with(directory, word_of(key)) == set()
     for file in (file for file in folder.rglob("*") if file.is_file()):
         content = file.read_bytes()
         for key in gone:
@@ -52,16 +51,6 @@ def require_whole(folder: Path, acknowledged: int) -> int:
 
 def word_of(key: str) -> str:
     return TEXTS[key].split()[1]
-
-
-def finders(directory: OpenDirectory, word: str) -> set[str]:
-    (found,) = directory.retriever.retrieve([RetrievalRequest(word, "default", 100)])
-    assert isinstance(found, Retrieved)
-    return {
-        hit.passage.document
-        for hit in found.hits
-        if hit.lexical_rank is not None and hit.dense_rank is not None and word in hit.passage.text
-    }
 
 
 def thinned(moments: Iterable[int], most: int) -> list[int]:
@@ -120,16 +109,12 @@ def test_a_disk_that_fails_is_reported_and_loses_nothing_that_was_acknowledged(
         assert require_whole(folder, acknowledged) == acknowledged
 
 
-def test_the_model_of_the_disk_loses_what_was_not_synced(tmp_path: Path) -> None:
+def test_the_model_of_the_disk_loses_what_was_not_synced(shim: Path, tmp_path: Path) -> None:
     """A rename without syncs is undone and bytes that were not synced are gone: else the tests above prove little."""
     start, root = tmp_path / "start", tmp_path / "work"
     start.mkdir()
     (start / "file").write_bytes(b"old")
     log = tmp_path / "log"
-    library = tmp_path / "faults.so"
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-o", str(library), str(Path(__file__).with_name("shim.c")), "-ldl"], check=True
-    )
     shutil.copytree(start, root)
     script = (
         "import sys, os; from pathlib import Path; from tests.faults.scenario import Shim, RECORD\n"
@@ -138,7 +123,7 @@ def test_the_model_of_the_disk_loses_what_was_not_synced(tmp_path: Path) -> None
         "other = (root / 'other').open('wb'); other.write(b'synced'); other.flush(); os.fsync(other.fileno())\n"
         "folder = os.open(root, os.O_RDONLY); os.fsync(folder); other.write(b' and not'); other.close()\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "LD_PRELOAD": str(library)}
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "LD_PRELOAD": str(shim)}
     subprocess.run([sys.executable, "-c", script, str(root), str(log)], env=environment, check=True)
     disk = Disk(start, root)
     operations = read_log(log)

@@ -128,7 +128,6 @@ def test_the_range_of_a_citation_tells_its_page_its_section_and_where_to_see_it(
     ("path", "status", "says"),
     [
         ("notes.txt:/pages/1", 404, "has no pages: its format is text/plain"),
-        ("notes.txt:/pages/1/boxes?start=0&end=3", 404, "has no pages"),
         ("a/manual.pdf:/pages/3", 400, "page: must be 1 to 2"),
         ("a/manual.pdf:/pages/0", 400, "page: must be 1 to 2"),
         ("a/manual.pdf:/pages/two", 400, "page: must be the number of a page"),
@@ -140,7 +139,6 @@ def test_the_range_of_a_citation_tells_its_page_its_section_and_where_to_see_it(
         ("a/manual.pdf:/pages/1/boxes", 400, "start: is missing"),
         ("a/manual.pdf:/pages/1/boxes?start=x&end=3", 400, "start: must be a position"),
         ("none:/original", 404, "document 'none' does not exist"),
-        ("none:/pages/1", 404, "document 'none' does not exist"),
     ],
 )
 def test_what_cannot_be_shown_says_why(box: Box, path: str, status: int, says: str) -> None:

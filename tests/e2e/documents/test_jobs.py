@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 
 from edge_rag.api.v1 import documents_pb2
 from edge_rag.client import Client
-from edge_rag.core.documents.jobs import IngestPhase, JobDocumentState, JobState
+from edge_rag.core.documents.jobs import IngestPhase, JobState
 from edge_rag.pipeline.ingest_policy import IngestLimits
 from tests.e2e.support.jobs import final_states, parts, start_job, stub, watch
 from tests.e2e.support.running_daemon import ROOT, RunningDaemon, ingest, start_daemon
@@ -44,24 +43,6 @@ def occupy(address: str, place: str) -> list[str]:
                 if progress.work is not None and progress.work.phase is IngestPhase.EMBEDDING:
                     break
     return jobs
-
-
-@pytest.mark.smoke
-def test_a_job_ends_with_a_report_on_every_document(daemon: RunningDaemon) -> None:
-    documents = {**texts(3), "broken.pdf": b"%PDF-1.7 rubbish"}
-
-    job_id, accepted = start_job(daemon.address, documents, "job-report")
-    pages = watch(daemon.address, job_id)
-
-    assert accepted == list(documents)
-    assert pages[-1].job.state == documents_pb2.JOB_STATE_FINISHED
-    assert final_states(pages) == {"0.txt": "added", "1.txt": "added", "2.txt": "added", "broken.pdf": "rejected"}
-    (broken,) = {d.reason for page in pages for d in page.documents if d.name == "broken.pdf" and d.reason}
-    assert "damaged" in broken
-    assert pages[-1].job.done_bytes == pages[-1].job.size_bytes == sum(map(len, documents.values()))
-    with Client(daemon.address) as client:
-        assert {info.name for info in client.documents(collection="job-report")} == {"0.txt", "1.txt", "2.txt"}
-        assert job_id in {job.job_id for job in client.jobs()}
 
 
 def test_accepted_documents_are_stored_although_the_daemon_is_killed(start: Starter, tmp_path: Path) -> None:
@@ -109,23 +90,6 @@ def test_what_is_ingested_or_deleted_directly_is_newer_than_what_waits(daemon: R
             client.cancel_job(long)
         assert client.document("a.txt", collection=place).text == "The direct text of a."
         assert {info.name for info in client.documents(collection=place)} == {"a.txt"}
-
-
-@pytest.mark.smoke
-def test_a_cancelled_job_stores_nothing_more_and_ends_what_is_in_work(daemon: RunningDaemon) -> None:
-    place = "job-cancel"
-    busy = occupy(daemon.address, place)
-    job_id, _ = start_job(daemon.address, texts(5), place)
-
-    with Client(daemon.address) as client:
-        job = client.cancel_job(job_id)
-        assert (job.state, job.documents) == (JobState.CANCELLED, {JobDocumentState.CANCELLED: 5})
-        assert set(final_states(watch(daemon.address, job_id)).values()) == {"cancelled"}
-        for long in busy:
-            assert client.cancel_job(long).documents == {JobDocumentState.CANCELLED: 1}
-        # Its places are free again before the documents that held them could have been embedded.
-        assert final_states(watch(daemon.address, start_job(daemon.address, texts(1), place)[0])) == {"0.txt": "added"}
-        assert {info.name for info in client.documents(collection=place)} == {"0.txt"}
 
 
 class Ingesting:
@@ -204,27 +168,3 @@ def test_ctrl_c_leaves_what_was_accepted_to_its_job_and_names_it(daemon: Running
     assert f"edge-rag jobs watch {job_id}" in err
     assert f"edge-rag jobs cancel {job_id}" in err
     assert set(final_states(watch(daemon.address, job_id)).values()) == {"added"}
-
-
-@pytest.mark.smoke
-def test_the_command_line_hands_over_and_follows(daemon: RunningDaemon, tmp_path: Path) -> None:
-    for name, content in texts(2).items():
-        (tmp_path / name).write_bytes(content)
-
-    def edge_rag(*arguments: str) -> dict[str, object]:
-        command = [sys.executable, "-m", "edge_rag.cli.main", *arguments, "--server", daemon.address, "--json"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        answer: dict[str, object] = json.loads(done.stdout)
-        return answer
-
-    handed = edge_rag("ingest", "--no-wait", "--collection", "job-cli", str(tmp_path))
-    job = handed["job"]
-    assert isinstance(job, dict)
-    assert handed["accepted"] == ["0.txt", "1.txt"]
-    watched = edge_rag("jobs", "watch", job["id"])
-    finished = watched["job"]
-    assert isinstance(finished, dict)
-    assert (finished["state"], finished["documents"]["added"]) == ("finished", 2)
-    listed = edge_rag("jobs", "list")["jobs"]
-    assert isinstance(listed, list)
-    assert job["id"] in {each["id"] for each in listed}

@@ -87,7 +87,6 @@ def partial_bytes(data: Path) -> int:
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
-    """Waits until it is so, for as long as a slow machine may need."""
     end = time.monotonic() + 120
     turn = threading.Event()
     while not reached():

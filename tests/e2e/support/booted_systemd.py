@@ -36,7 +36,6 @@ class Booted:
 
     @property
     def root(self) -> Path:
-        """Its files."""
         return Path(f"/proc/{self.init}/root")
 
     def command(self, *arguments: str, limit_s: int = 300) -> list[str]:

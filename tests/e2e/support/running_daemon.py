@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,8 @@ from typing import Final, Self, cast
 
 import grpc
 
-from edge_rag.api.v1 import documents_pb2, documents_pb2_grpc
+from edge_rag.api.v1 import documents_pb2
+from tests.e2e.support.jobs import parts, stub
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "deploy" / "samples"
@@ -41,7 +42,6 @@ def small_models() -> Mapping[str, str]:
 
 
 def model_variables(models: Mapping[str, str]) -> dict[str, str]:
-    """Returns settings of the section ``models`` as environment variables."""
     return {f"EDGE_RAG_MODELS__{key.upper()}": value for key, value in models.items()}
 
 
@@ -130,17 +130,8 @@ def start_daemon(
 def ingest(
     address: str, documents: Mapping[str, bytes], collection: str = "default"
 ) -> list[documents_pb2.IngestResponse.Outcome]:
-    """Hands documents over in one call and returns their outcomes."""
-
-    def parts() -> Iterator[documents_pb2.IngestRequest]:
-        for name, content in documents.items():
-            header = documents_pb2.IngestRequest.Header(collection=collection, name=name)
-            yield documents_pb2.IngestRequest(header=header)
-            for start in range(0, len(content), 1 << 19):
-                yield documents_pb2.IngestRequest(content=content[start : start + (1 << 19)])
-
     with grpc.insecure_channel(address) as channel:
-        return list(documents_pb2_grpc.DocumentsStub(channel).Ingest(parts(), timeout=120).outcomes)
+        return list(stub(channel).Ingest(parts(documents, collection), timeout=120).outcomes)
 
 
 def sample_documents() -> dict[str, bytes]:

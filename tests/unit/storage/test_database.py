@@ -36,11 +36,6 @@ def remove(database: Database) -> None:
         connection.execute("DELETE FROM notes")
 
 
-def test_removed_text_is_in_no_file_after_the_acknowledgement(database: Database, tmp_path: Path) -> None:
-    remove(database)
-    assert files_with(SECRET, tmp_path) == []
-
-
 def log_bytes(folder: Path) -> int:
     return (folder / "documents.sqlite3-wal").stat().st_size
 

@@ -18,6 +18,7 @@ from edge_rag.storage.database import Database, connect, require_whole_database
 from edge_rag.storage.recovery.pages import RESERVED_BYTES, PageReader
 from tests.unit.conftest import ingest
 from tests.unit.retriever.hashed_words import HashedWords
+from tests.unit.storage.test_repair import directory_with
 from tests.unit.storage.test_storage_faults import require_consistent
 
 _PAGE_BYTES = 4096
@@ -31,10 +32,7 @@ _TEXTS = {f"{number}.txt": f"Valve {number} is serviced in month {number}. " * (
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("whole") / "data"
-    directory = OpenDirectory(path, HashedWords())
-    for name, text in _TEXTS.items():
-        ingest(directory, name, text)
-    directory.close()
+    directory_with(path, _TEXTS).close()
     return path
 
 

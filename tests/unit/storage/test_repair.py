@@ -44,7 +44,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def damaged(whole: Path, tmp_path: Path) -> Path:
-    """A copy to damage."""
     shutil.copytree(whole, tmp_path / "data")
     return tmp_path / "data"
 
@@ -74,6 +73,12 @@ def repaired(directory: Path, backup: Path | None = None, source: Path | None = 
     with LibraryRepair(directory, backup, source) as repair:
         repair.prepare()
         return repair.put_in_place()
+
+
+def backup_of(path: Path, folder: Path) -> Path:
+    with closing(OpenDirectory(path, HashedWords())) as directory:
+        (folder / "backup.edge-rag").write_bytes(b"".join(directory.backups.make({})))
+    return folder / "backup.edge-rag"
 
 
 def origins(repair: Repair) -> dict[str, Origin]:
@@ -112,9 +117,7 @@ def test_whatever_page_is_damaged_nothing_is_lost_and_the_damaged_file_is_kept(d
 def test_a_document_that_is_lost_altogether_is_named_and_taken_from_backup_or_source(
     whole: Path, damaged: Path, tmp_path: Path
 ) -> None:
-    with closing(OpenDirectory(whole, HashedWords())) as directory:
-        backup = tmp_path / "backup.edge-rag"
-        backup.write_bytes(b"".join(directory.backups.make({})))
+    backup = backup_of(whole, tmp_path)
     source = tmp_path / "source"
     source.mkdir()
     (source / "5.txt").write_text(_TEXTS["5.txt"])
@@ -138,9 +141,8 @@ def test_a_document_that_is_lost_altogether_is_named_and_taken_from_backup_or_so
 
 
 def test_a_document_that_was_deleted_after_the_backup_stays_deleted(damaged: Path, tmp_path: Path) -> None:
+    backup = backup_of(damaged, tmp_path)
     with closing(OpenDirectory(damaged, HashedWords())) as directory:
-        backup = tmp_path / "backup.edge-rag"
-        backup.write_bytes(b"".join(directory.backups.make({})))
         directory.library.delete("default", "7.txt")
     flip(damaged, [1])
 
@@ -151,9 +153,7 @@ def test_a_document_that_was_deleted_after_the_backup_stays_deleted(damaged: Pat
 
 
 def test_an_emptied_database_is_made_again_from_a_backup_with_its_originals(damaged: Path, tmp_path: Path) -> None:
-    with closing(OpenDirectory(damaged, HashedWords())) as directory:
-        backup = tmp_path / "backup.edge-rag"
-        backup.write_bytes(b"".join(directory.backups.make({})))
+    backup = backup_of(damaged, tmp_path)
     (damaged / "documents.sqlite3").write_bytes(b"")
     next((damaged / "originals").iterdir()).unlink()
 

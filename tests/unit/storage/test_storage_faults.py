@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -114,8 +115,7 @@ def require_consistent(directory: OpenDirectory, database: Path) -> None:
 
 def require_whole_database(database: Path) -> None:
     """SQLite's own checks hold, every document has all of its chunks, and full text agrees with them."""
-    connection = connect(database)
-    try:
+    with closing(connect(database)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
         counts = connection.execute(
@@ -125,5 +125,3 @@ def require_whole_database(database: Path) -> None:
         for (number,) in connection.execute("SELECT collection FROM collections").fetchall():
             table = f"fulltext_{number}"
             connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', 1)")
-    finally:
-        connection.close()

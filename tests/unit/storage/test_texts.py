@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from edge_rag.storage.database import Database
 from edge_rag.storage.texts import STEP, TextReader, character_offsets
+from tests.unit.conftest import document_store, new_document
 
 _LENGTH = 5 * STEP + 777
 _READER = TextReader()
@@ -19,14 +20,9 @@ _TEXT = "".join("aé€😀"[number * number % 7 % 4] for number in range(_LENGT
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    with closing(Database(tmp_path_factory.mktemp("texts") / "documents.sqlite3")) as opened:
-        with opened.writing() as connection:
-            connection.execute("INSERT INTO collections (name, generation) VALUES ('default', '')")
-            connection.execute(
-                "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, "
-                "chunks, ingested_at, text) VALUES ('a', 1, 'a', '', '', '', 0, ?, 0, '', ?)",
-                (_LENGTH, _TEXT),
-            )
+    folder = tmp_path_factory.mktemp("texts")
+    with closing(Database(folder / "documents.sqlite3")) as opened:
+        document_store(folder, opened).put(new_document("a", _TEXT))
         yield opened
 
 

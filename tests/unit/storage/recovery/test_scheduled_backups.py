@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -153,10 +154,10 @@ def test_without_a_schedule_nothing_is_due() -> None:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> OpenDirectory:
-    opened = OpenDirectory(tmp_path / "data", HashedWords(), DirectoryOptions(backups_kept=2))
-    ingest(opened, "a.txt", "The bearing of the pump is greased once a month.")
-    return opened
+def directory(tmp_path: Path) -> Iterator[OpenDirectory]:
+    with closing(OpenDirectory(tmp_path / "data", HashedWords(), DirectoryOptions(backups_kept=2))) as opened:
+        ingest(opened, "a.txt", "The bearing of the pump is greased once a month.")
+        yield opened
 
 
 def make(directory: OpenDirectory) -> StoredBackup:
@@ -171,7 +172,6 @@ def test_a_backup_was_restored_before_it_has_its_name(directory: OpenDirectory, 
     assert sorted(path.name for path in folder.iterdir()) == [*made[1:], "last.json"]
     assert made[-1] in {backup.name for backup in directory.stored_backups.list()}
     restore(folder / made[-1], tmp_path / "other", replace=False)
-    directory.close()
 
 
 def test_a_backup_that_cannot_be_restored_gets_no_name_and_the_older_ones_stay(
@@ -184,7 +184,6 @@ def test_a_backup_that_cannot_be_restored_gets_no_name_and_the_older_ones_stay(
         make_verified(directory.stored_backups, iter([bytes(damaged)]), 1, lambda worked_s: None, lambda: False)
     assert directory.stored_backups.list() == (good,)
     assert sorted(path.name for path in (tmp_path / "data" / "backups").iterdir()) == [good.name, "last.json"]
-    directory.close()
 
 
 def test_without_room_nothing_is_written_and_the_needed_room_is_told(
@@ -198,7 +197,6 @@ def test_without_room_nothing_is_written_and_the_needed_room_is_told(
     assert not (tmp_path / "data" / "backups").exists()
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage(needed))
     make(directory)
-    directory.close()
 
 
 KILLED = """
@@ -251,7 +249,6 @@ for step in range(1, 1000):
 def test_a_kill_at_any_point_leaves_only_whole_backups(directory: OpenDirectory, tmp_path: Path) -> None:
     archive, folder = tmp_path / "source.edge-rag", tmp_path / "kept"
     archive.write_bytes(b"".join(directory.backups.make({})))
-    directory.close()
     before = StoredBackups(folder, 2)
     for _ in range(2):
         before.store(iter([archive.read_bytes()]), lambda: False)

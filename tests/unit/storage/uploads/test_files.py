@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from edge_rag.storage.database import Database
 from edge_rag.storage.jobs import JobStore
 from edge_rag.storage.spool.files import Spool
 from edge_rag.storage.uploads.files import FileStore, IncomingFile
+from tests.unit.conftest import document_store, new_document
 
 _MOST = 100_000
 
@@ -152,21 +154,11 @@ def test_room_is_made_of_files_that_are_documents_already(tmp_path: Path) -> Non
         with pytest.raises(StorageFull):
             box.send(b"y" * 15_000)
         (waiting,) = box.jobs.waiting("ada", "")
-        with box.database.writing() as connection:  # as if its document was stored
-            _store(connection, first)
-        box.jobs.complete(waiting.order, JobDocumentState.ADDED, "", "d1")  # type: ignore[arg-type]
+        document = replace(new_document("n", collection="a"), sha256=first.sha256)
+        stored = document_store(tmp_path, box.database).put(document).info
+        box.jobs.complete(waiting.order, JobDocumentState.ADDED, "", stored.document_id)  # type: ignore[arg-type]
         box.send(b"y" * 15_000)
         assert box.files.get(first.file_id).state is FileState.RELEASED
-
-
-def _store(connection: object, file: StoredFile) -> None:
-    run = connection.execute  # type: ignore[attr-defined]
-    run("INSERT INTO collections (name, generation) VALUES ('a', '')")
-    run(
-        "INSERT INTO documents (id, collection, name, title, media_type, sha256, size_bytes, characters, chunks, "
-        "ingested_at, text) VALUES ('d1', 1, 'n', '', '', ?, 1, 1, 0, '2026-01-01T00:00:00+00:00', '')",
-        (file.sha256,),
-    )
 
 
 def test_files_are_listed_in_pages_by_age(box: Box) -> None:
