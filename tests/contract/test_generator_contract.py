@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from edge_rag.core.answer import Citation, FinishReason, TextDelta, Unsupported, Usage
-from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed
+from edge_rag.core.generation import Generated, GenerationEvent, GenerationFailed, GenerationRequest
 from edge_rag.core.monitoring.event import AuditEventKind
 from edge_rag.core.passage import RankedPassage
 from edge_rag.core.placement import OffloadMode
@@ -27,7 +27,7 @@ from edge_rag.offload.ports import Remote
 from edge_rag.offload.remotes.edge_rag import EdgeRagRemote
 from edge_rag.offload.remotes.openai import OpenAiRemote
 from edge_rag.offload.remotes.tls_trust import Trust
-from edge_rag.pipeline.ports import Generator
+from edge_rag.pipeline.ports import GenerationHandle, Generator
 from tests.support.generators import (
     LIMITS,
     NOT_FOUND,
@@ -230,16 +230,22 @@ def test_many_at_once_get_the_answers_they_get_alone(generator: Generator) -> No
     assert [answer.wait().text for answer in answers] == alone
 
 
-def test_a_cancelled_request_ends_with_that_error_once(generator: Generator) -> None:
-    began, cancelled = threading.Event(), threading.Event()
+def held(generator: Generator, wanted: GenerationRequest) -> tuple[RecordedAnswer, GenerationHandle, threading.Event]:
+    """Submits a request whose first event is not taken until the event that is returned."""
+    began, released = threading.Event(), threading.Event()
 
     def hold(event: GenerationEvent) -> None:
         began.set()
-        assert cancelled.wait(60)
+        assert released.wait(60)
 
     answer = RecordedAnswer(hold)
-    handle = generator.submit(question(AnswerMode.FREE, max_tokens=200), answer)
+    handle = generator.submit(wanted, answer)
     assert began.wait(60)
+    return answer, handle, released
+
+
+def test_a_cancelled_request_ends_with_that_error_once(generator: Generator) -> None:
+    answer, handle, cancelled = held(generator, question(AnswerMode.FREE, max_tokens=200))
     handle.cancel()
     cancelled.set()
     answer.wait()
@@ -250,15 +256,7 @@ def test_a_cancelled_request_ends_with_that_error_once(generator: Generator) -> 
 def test_a_paused_request_says_nothing_until_it_goes_on_to_the_answer_it_gives_alone(generator: Generator) -> None:
     wanted = question(AnswerMode.FREE, max_tokens=60)
     alone = ask(generator, wanted)
-    began, paused = threading.Event(), threading.Event()
-
-    def hold(event: GenerationEvent) -> None:
-        began.set()
-        assert paused.wait(60)
-
-    answer = RecordedAnswer(hold)
-    handle = generator.submit(wanted, answer)
-    assert began.wait(60)
+    answer, handle, paused = held(generator, wanted)
     handle.pause()
     paused.set()
     other = ask(generator, question())
@@ -273,15 +271,7 @@ def test_a_paused_request_says_nothing_until_it_goes_on_to_the_answer_it_gives_a
 
 
 def test_a_paused_request_ends_with_the_reason_it_is_given_up_for(generator: Generator) -> None:
-    began, paused = threading.Event(), threading.Event()
-
-    def hold(event: GenerationEvent) -> None:
-        began.set()
-        assert paused.wait(60)
-
-    answer = RecordedAnswer(hold)
-    handle = generator.submit(question(AnswerMode.FREE, max_tokens=200), answer)
-    assert began.wait(60)
+    answer, handle, paused = held(generator, question(AnswerMode.FREE, max_tokens=200))
     handle.pause()
     paused.set()
     handle.cancel(SlowConsumer(3))

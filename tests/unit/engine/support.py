@@ -156,6 +156,14 @@ def request(
     )
 
 
+def submit_all(engine: Engine, items: Iterable[TokenRequest]) -> list[Recorder]:
+    sinks = []
+    for item in items:
+        sinks.append(Recorder())
+        engine.submit(item, sinks[-1])
+    return sinks
+
+
 def generate(
     runner: ModelRunner,
     requests: Iterable[TokenRequest],
@@ -168,10 +176,7 @@ def generate(
     engine = Engine(
         runner, EngineSettings(limits, max_waiting=10_000, draft_tokens=draft_tokens), observer=observer, clock=clock
     )
-    sinks = []
-    for item in requests:
-        sinks.append(Recorder())
-        engine.submit(item, sinks[-1])
+    sinks = submit_all(engine, requests)
     engine.start()
     for sink in sinks:
         sink.wait()

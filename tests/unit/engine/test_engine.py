@@ -35,6 +35,7 @@ from tests.unit.engine.support import (
     generate,
     prompts,
     request,
+    submit_all,
     tiny_decoder,
 )
 
@@ -286,9 +287,7 @@ def test_the_queue_is_bounded_by_tokens_too_but_takes_a_single_request_of_any_si
         engine.submit(request([5], max_tokens=3), Recorder())
     engine.start()
     assert large.wait().error is None
-    sinks = [Recorder() for _ in range(2)]
-    for sink in sinks:
-        engine.submit(request([5] * 10, max_tokens=3), sink)
+    sinks = submit_all(engine, [request([5] * 10, max_tokens=3)] * 2)
     assert all(sink.wait().error is None for sink in sinks)
     assert engine.stats().waiting == 0
     engine.close()
@@ -303,9 +302,7 @@ def test_the_retry_time_follows_from_the_rate_of_ended_requests() -> None:
     engine = Engine(
         GatedRunner(tiny_decoder(), pass_time), EngineSettings(SchedulerLimits(1, 64, 16), max_waiting=40), clock=clock
     )
-    sinks = [Recorder() for _ in range(40)]
-    for sink in sinks:
-        engine.submit(request([5, 6], max_tokens=5), sink)
+    sinks = submit_all(engine, [request([5, 6], max_tokens=5)] * 40)
     with pytest.raises(Overloaded) as assumed:
         engine.submit(request([5, 6]), Recorder())
     engine.start()
@@ -397,9 +394,7 @@ def test_closing_gives_up_what_is_unfinished_and_refuses_what_comes() -> None:
         GatedRunner(tiny_decoder(), lambda step: stepping.set()),
         EngineSettings(SchedulerLimits(1, 64, 16), max_waiting=9),
     )
-    sinks = [Recorder() for _ in range(3)]
-    for sink in sinks:
-        engine.submit(request([5, 6], max_tokens=400), sink)
+    sinks = submit_all(engine, [request([5, 6], max_tokens=400)] * 3)
     engine.start()
     stepping.wait()
     engine.close()
@@ -411,9 +406,7 @@ def test_closing_gives_up_what_is_unfinished_and_refuses_what_comes() -> None:
 
 def test_closing_with_grace_lets_requests_finish() -> None:
     engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=9))
-    sinks = [Recorder() for _ in range(3)]
-    for sink in sinks:
-        engine.submit(request([5, 6], max_tokens=20), sink)
+    sinks = submit_all(engine, [request([5, 6], max_tokens=20)] * 3)
     engine.start()
     engine.close(grace_s=60)
     assert all(sink.ends == 1 and sink.error is None for sink in sinks)
@@ -429,9 +422,7 @@ def test_an_engine_closed_before_it_started_answers_everyone() -> None:
 def test_every_step_is_reported() -> None:
     reports = Reports()
     engine = Engine(tiny_decoder(), EngineSettings(LIMITS, max_waiting=9), observer=reports)
-    sinks = [Recorder() for _ in range(3)]
-    for sink, prompt in zip(sinks, prompts(3), strict=True):
-        engine.submit(request(prompt), sink)
+    sinks = submit_all(engine, map(request, prompts(3)))
     engine.start()
     for sink in sinks:
         sink.wait()

@@ -17,7 +17,17 @@ from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.generator.constraints.plain import NoGeneration
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.recorded_events import RecordedEvents
-from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, Reports, Runs, prompts, request, tiny_decoder
+from tests.unit.engine.support import (
+    LIMITS,
+    GatedRunner,
+    Recorder,
+    Reports,
+    Runs,
+    prompts,
+    request,
+    submit_all,
+    tiny_decoder,
+)
 
 
 class Clocked:
@@ -34,9 +44,7 @@ class Clocked:
         self.engine = Engine(runner, EngineSettings(limits, 100), self.reports, self.audit, clock=lambda: self.seconds)
 
     def run(self, *requests: TokenRequest) -> list[Recorder]:
-        sinks = [Recorder() for _ in requests]
-        for item, sink in zip(requests, sinks, strict=True):
-            self.engine.submit(item, sink)
+        sinks = submit_all(self.engine, requests)
         self.engine.start()
         for sink in sinks:
             sink.wait()

@@ -16,13 +16,11 @@ from edge_rag.errors import DeadlineExceeded, EdgeRagError, InvalidRequest, NotR
 from edge_rag.generator.constraints.plain import NoGeneration
 from edge_rag.runtime.decoder.model_input import PackedStep
 from tests.unit.engine.recorded_events import RecordedEvents, assert_legal
-from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, prompts, request, tiny_decoder
+from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, prompts, request, submit_all, tiny_decoder
 
 
 def run(engine: Engine, items: list[TokenRequest]) -> list[Recorder]:
-    sinks = [Recorder() for _ in items]
-    for item, sink in zip(items, sinks, strict=True):
-        engine.submit(item, sink)
+    sinks = submit_all(engine, items)
     engine.start()
     for sink in sinks:
         sink.wait()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge_rag.engine.engine import Engine, EngineSettings
 from edge_rag.engine.scheduling.policy import SchedulerLimits, throttled_limits
 from edge_rag.runtime.decoder.model_input import PackedStep
-from tests.unit.engine.support import LIMITS, GatedRunner, Recorder, generate, prompts, request, tiny_decoder
+from tests.unit.engine.support import LIMITS, GatedRunner, generate, prompts, request, submit_all, tiny_decoder
 
 
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(0, 2000), st.floats(0.001, 1))
@@ -36,18 +36,13 @@ def test_a_restrained_engine_uses_its_share_and_answers_the_same() -> None:
         EngineSettings(LIMITS, max_waiting=64),
     )
     engine.set_throttle(0.25)
-    sinks = [Recorder() for _ in items]
-    for item, sink in zip(items, sinks, strict=True):
-        engine.submit(item, sink)
+    sinks = submit_all(engine, items)
     engine.start()
     assert [sink.wait().tokens for sink in sinks] == free
     assert max(widths) == LIMITS.max_slots // 4
     widths.clear()
     engine.set_throttle(1.0)
-    again = [Recorder() for _ in items]
-    for item, sink in zip(items, again, strict=True):
-        engine.submit(item, sink)
-    for sink in again:
+    for sink in submit_all(engine, items):
         sink.wait()
     engine.close()
     assert max(widths) == LIMITS.max_slots
@@ -63,9 +58,7 @@ def test_whoever_runs_when_the_engine_is_restrained_keeps_its_slot() -> None:
             assert proceed.wait(60)
 
     engine = Engine(GatedRunner(tiny_decoder(pages=256), hold), EngineSettings(LIMITS, max_waiting=64))
-    sinks = [Recorder() for _ in range(LIMITS.max_slots)]
-    for prompt, sink in zip(prompts(len(sinks), longest=16), sinks, strict=True):
-        engine.submit(request(prompt, max_tokens=24), sink)
+    sinks = submit_all(engine, (request(prompt, max_tokens=24) for prompt in prompts(LIMITS.max_slots, longest=16)))
     engine.start()
     assert full.wait(60)
     engine.set_throttle(0.01)
