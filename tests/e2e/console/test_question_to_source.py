@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.console.conftest import CONSOLE, Pages
 from tests.e2e.support.browser import widest_overflow
-from tests.e2e.support.console import PDF_QUESTION, QUESTIONS, ask, follow_to_the_page, memory, question_field
+from tests.e2e.support.console import PDF_QUESTION, QUESTIONS, ask, follow_to_the_page, memory
 from tests.e2e.support.keyboard import announced, listen
 from tests.e2e.support.running_daemon import ingest, sample_documents, start_daemon
 
@@ -91,29 +91,6 @@ def test_a_new_user_comes_from_a_question_to_the_marked_line_of_a_pdf(open_page:
         quoted, document, number, marked = follow_to_the_page(page)
     assert (document, number) == ("operating-manual.pdf", 2)
     assert marked == quoted == "The highest pressure allowed in the rising main is 8 bar."
-
-
-def test_a_question_is_asked_and_its_source_opened_and_closed_by_the_keyboard_alone(page: Page) -> None:
-    expect(question_field(page)).to_be_focused()
-    listen(page)
-    page.keyboard.type(TEXT_QUESTION)
-    page.keyboard.press("Enter")
-    answer = page.get_by_role("article", name=TEXT_QUESTION)
-    source = answer.get_by_role("button", name=re.compile("^Source 1")).first
-    expect(source).to_be_visible()
-    expect(question_field(page)).to_be_focused()
-    for _ in range(40):
-        page.keyboard.press("Shift+Tab")
-        if source.evaluate("each => each === document.activeElement"):
-            break
-    expect(source).to_be_focused()
-    page.keyboard.press("Enter")
-    pane = page.get_by_role("complementary")
-    expect(pane.locator("mark").first).to_be_visible()
-    assert pane.evaluate("each => each.contains(document.activeElement)")
-    page.keyboard.press("Escape")
-    expect(pane).to_be_hidden()
-    expect(source).to_be_focused()
 
 
 @pytest.mark.parametrize("mode", ["quote", "cite", "free"])

@@ -23,7 +23,6 @@ from edge_rag.client import (
     PassagesReceived,
     TextDelta,
 )
-from tests.e2e.http.test_json_api import call
 from tests.e2e.support.running_daemon import RunningDaemon
 
 QUESTION = "How often must the pump bearings be greased?"
@@ -92,13 +91,6 @@ def test_the_command_line_takes_a_schema_as_a_file_or_as_it_is(http_daemon: Runn
     whole = json.loads(ask(http_daemon, "--schema", str(file), "--json", QUESTION).stdout)
     assert (whole["mode"], json.loads(whole["answer"])) == ("extract", FILLED)
     assert [each["field"] for each in whole["citations"]] == ["/interval", "/hours"]
-
-
-def test_the_json_api_fills_a_schema(http_daemon: RunningDaemon) -> None:
-    status, answer = call(http_daemon, "POST", "ask", {"question": QUESTION, "mode": "extract", "json_schema": SCHEMA})
-    assert (status, json.loads(answer["answer"])) == (200, FILLED)
-    assert [each["field"] for each in answer["citations"]] == ["/interval", "/hours"]
-    assert "extract" in call(http_daemon, "GET", "ask")[1]["modes"]
 
 
 def test_chat_completions_fill_their_response_format(client: Any) -> None:

@@ -7,7 +7,6 @@ import json
 import ssl
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -15,7 +14,6 @@ from urllib.parse import quote
 import pytest
 from click.testing import CliRunner
 
-from edge_rag.access.certificates import AUTHORITY_DAYS, CERTIFICATE_DAYS
 from edge_rag.cli.main import main
 from edge_rag.core.pairing_code import PairingCode
 from edge_rag.storage.backup import unpack
@@ -150,36 +148,6 @@ def test_a_search_is_that_of_the_command_line(http_daemon: RunningDaemon) -> Non
     expected = json.loads(CliRunner().invoke(main, [*arguments, "--server", http_daemon.address]).stdout)
     assert (status, found.pop("timings") and found) == (200, expected.pop("timings") and expected)
     assert {hit["document"] for hit in found["hits"]} == {"parts-list.md"}
-
-
-def test_documents_are_searched_filtered_and_ordered(http_daemon: RunningDaemon) -> None:
-    names: list[str] = []
-    after = ""
-    while True:
-        status, page = call(http_daemon, "GET", f"collections/default/documents?limit=2&order=name{after}")
-        assert status == 200
-        names += [document["name"] for document in page["documents"]]
-        if not after:
-            total = page["total"]
-        else:
-            assert page["total"] is None
-        if page["next"] is None:
-            break
-        after = f"&after={quote(page['next'])}"
-    assert names == sorted(names, key=str.lower)
-    assert len(names) == total >= len(sample_documents())
-
-    def listed(query: str) -> list[str]:
-        page = call(http_daemon, "GET", f"collections/default/documents?{query}")[1]
-        assert page["total"] == len(page["documents"])
-        return [document["name"] for document in page["documents"]]
-
-    assert listed("search=PARTS") == ["parts-list.md"]
-    assert listed("filter=" + quote('name = "parts-list.md"')) == ["parts-list.md"]
-    assert listed("order=name&descending=true") == names[::-1]
-    for query, field in (("order=colour", "order"), ("after=x&order=size", "after"), ("filter=page%3D3", "filter")):
-        status, refused = call(http_daemon, "GET", f"collections/default/documents?{query}")
-        assert (status, refused["error"]["param"]) == (400, field)
 
 
 def put(daemon: RunningDaemon, name: str, content: bytes, path: str = "documents", **headers: str) -> tuple[int, Any]:
@@ -320,23 +288,6 @@ def test_backups_are_made_on_the_box_and_the_last_one_is_told(http_daemon: Runni
     assert call(http_daemon, "DELETE", f"backups/{name}") == (200, {"deleted": made["backup"]})
     assert call(http_daemon, "GET", f"backups/{name}")[0] == 404
     assert call(http_daemon, "GET", "backups/last.json")[1]["error"]["param"] == "backup"
-
-
-def test_a_box_tells_when_its_certificates_expire_and_what_is_left_of_quotas(box: Box) -> None:
-    trusted = ssl.create_default_context(cafile=str(box.data / "tls" / "ca.pem"))
-    found: dict[str, Any] = {}
-    for caller, path in (("rare", "whoami"), ("admin", "status"), ("admin", "usage")):
-        with closing(http.client.HTTPSConnection(box.running.http.removeprefix("https://"), context=trusted)) as client:
-            client.request("GET", f"/api/v1/{path}", headers={"authorization": f"Bearer {box.tokens[caller]}"})
-            found[path] = json.loads(client.getresponse().read())
-    certificates = found["status"]["certificates"]
-    assert [Path(each["file"]).name for each in certificates] == ["server.pem", "ca.pem"]
-    days = [(datetime.fromisoformat(each["expires_at"]) - datetime.now(UTC)).days for each in certificates]
-    assert days == pytest.approx([CERTIFICATE_DAYS, AUTHORITY_DAYS], abs=1)
-    assert certificates[0]["subject"] == "127.0.0.1"
-    (rare,) = (quota for quota in found["usage"]["quotas"] if quota["client"] == "rare")
-    assert rare["requests_per_minute"] == 2
-    assert rare["requests_left"] < 2
 
 
 def test_the_served_document_is_the_one_in_the_reference(http_daemon: RunningDaemon) -> None:

@@ -25,11 +25,6 @@ def completion(client: Any, *texts: str, **options: Any) -> Any:
     return client.chat.completions.create(model=MODEL, messages=turns(*texts), max_tokens=8, **options)
 
 
-def test_it_is_a_model_among_the_collections(client: Any) -> None:
-    assert MODEL in [model.id for model in client.models.list()]
-    assert client.models.retrieve(MODEL).id == MODEL
-
-
 def test_a_conversation_is_continued_without_citations(client: Any) -> None:
     done = completion(client, "Say hello.")
     assert done.choices[0].message.annotations == []

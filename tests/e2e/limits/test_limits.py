@@ -9,16 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import grpc
 import psutil
 import pytest
-from click.testing import CliRunner
 
 from edge_rag.api.v1 import admin_pb2, admin_pb2_grpc, rag_pb2, rag_pb2_grpc
-from edge_rag.cli.main import main
-from edge_rag.client import AskOptions, Busy, Client, RetryPolicy, SearchOptions
 from edge_rag.server.limits.transport import TransportLimits
 from tests.e2e.support.running_daemon import RunningDaemon, ingest, start_daemon, status_of
 from tests.support.raw_connection import ASK, RawConnection
@@ -132,31 +129,6 @@ def test_what_is_too_much_is_refused_at_once_with_the_time_to_come_back(limited:
     assert set(codes) == {grpc.StatusCode.OK, grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert codes.count(grpc.StatusCode.OK) >= 6
     all_places_come_free(limited)
-
-
-def test_why_the_limiter_refused_a_call_is_in_the_audit_log(limited: RunningDaemon) -> None:
-    with grpc.insecure_channel(limited.address) as channel:
-        stub = rag_pb2_grpc.RagStub(channel)
-        answers = [stub.Ask(long_question(f"slot-{n}"), timeout=60) for n in range(6)]
-        for answer in answers:
-            next(iter(answer))
-        with pytest.raises(grpc.RpcError) as refused:
-            list(stub.Ask(rag_pb2.AskRequest(question=QUESTION), timeout=60))
-        trailers = dict(cast(grpc.Call, refused.value).trailing_metadata() or ())
-        with Client(limited.address, retry=RetryPolicy(0)) as client:
-            with pytest.raises(Busy):
-                list(client.ask(QUESTION, AskOptions(request_id="without-a-slot")))
-            with pytest.raises(Busy):
-                client.search(QUESTION, SearchOptions(limit=1))
-        for answer in answers:
-            cast(Any, answer).cancel()
-    all_places_come_free(limited)
-    for request_id in (str(trailers["edge-rag-request-id"]), "without-a-slot"):
-        shown = CliRunner(env={"EDGE_RAG_SERVER": limited.address}).invoke(main, ["audit", "--request", request_id])
-        assert shown.exit_code == 0
-        assert len(shown.output.splitlines()) == 1
-        assert "refused" in shown.output
-        assert "the limit of concurrent calls is reached" in shown.output
 
 
 def test_a_call_without_a_deadline_and_one_with_a_long_one_end_at_the_daemons(

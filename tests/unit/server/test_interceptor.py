@@ -240,6 +240,7 @@ async def ended(call: Any, *requests: bytes) -> tuple[grpc.StatusCode, str, list
 OUTCOMES = [
     ("Echo", "reader", b"payload", grpc.StatusCode.OK),
     ("Echo", None, None, grpc.StatusCode.UNAUTHENTICATED),
+    ("EchoOnce", None, None, grpc.StatusCode.UNAUTHENTICATED),
     ("Write", "reader", None, grpc.StatusCode.PERMISSION_DENIED),
     ("Echo", "reader", b"undecodable", grpc.StatusCode.INVALID_ARGUMENT),
     ("EchoOnce", "reader", b"undecodable", grpc.StatusCode.INVALID_ARGUMENT),
@@ -262,6 +263,7 @@ async def test_an_ended_call_is_freed_without_a_garbage_collection(
             if request_ is not None:
                 await ended(call, request_)
             assert await call.code() is code
+        assert served.count(method, code.name) == CALLS
         await served.settled()
         await ended_calls_are_freed()
 
@@ -289,22 +291,6 @@ async def test_a_refused_call_gets_a_request_id_that_the_audit_log_knows(served:
             assert entry.event.client == "reader"
             assert entry.event.reason == "Echo: the limit of concurrent calls is reached"
             assert entry.event.numbers["retry_after_s"] > 0
-
-
-@pytest.mark.parametrize(
-    ("method", "token", "code"),
-    [
-        ("EchoOnce", None, grpc.StatusCode.UNAUTHENTICATED),
-        ("EchoAll", None, grpc.StatusCode.UNAUTHENTICATED),
-        ("Write", "reader", grpc.StatusCode.PERMISSION_DENIED),
-    ],
-)
-async def test_who_may_not_call_is_refused_before_anything_was_sent(
-    served: Served, method: str, token: str | None, code: grpc.StatusCode
-) -> None:
-    async with grpc.aio.insecure_channel(served.address) as channel:
-        assert await start(channel, method, token).code() is code
-    assert served.count(method, code.name) == 1
 
 
 async def test_a_caller_without_identity_displaces_the_oldest_one_and_takes_no_slot_of_others(served: Served) -> None:

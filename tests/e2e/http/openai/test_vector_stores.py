@@ -17,7 +17,7 @@ import pytest
 
 from edge_rag.client import Client
 from edge_rag.core.documents.document import IngestStatus
-from tests.e2e.support.running_daemon import ROOT, SAMPLES, RunningDaemon, ingest, start_daemon
+from tests.e2e.support.running_daemon import ROOT, SAMPLES, RunningDaemon, start_daemon
 
 HTTP = '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
 SEAL = "The seal of the feed pump is replaced every 4,000 operating hours by the second engineer."
@@ -121,17 +121,6 @@ def test_a_search_finds_the_passage_and_its_place(client: Any, searched: str) ->
         assert plain.read().decode() == SEAL
 
 
-@pytest.mark.parametrize("ranker", ["auto", "none"])
-def test_a_threshold_cuts_the_results_where_their_scores_say(client: Any, searched: str, ranker: str) -> None:
-    def search(question: str, least: float) -> list[float]:
-        options = {"ranker": ranker, "score_threshold": least}
-        return [each.score for each in client.vector_stores.search(searched, query=question, ranking_options=options)]
-
-    scores = search("How often is the seal of the feed pump replaced?", 0.0)
-    assert scores == sorted(scores, reverse=True)
-    assert search("How often is the seal of the feed pump replaced?", scores[1]) == scores[:2]
-
-
 @pytest.mark.parametrize(
     ("field", "options"),
     [
@@ -158,34 +147,6 @@ def test_a_search_that_cannot_be_made_is_refused_by_its_field(
     with pytest.raises(openai.BadRequestError) as error:
         client.vector_stores.search(searched, **{"query": "the ship", **options})
     assert error.value.param == field
-
-
-MANY = 120
-
-
-@pytest.fixture(scope="module")
-def large(daemon: RunningDaemon) -> str:
-    """A collection of more documents than a page holds."""
-    notes = {f"note-{number:03}.txt": f"Note {number} is about valve {number}.".encode() for number in range(MANY)}
-    assert len(ingest(daemon.address, notes, "large")) == MANY
-    return "large"
-
-
-def test_documents_that_came_another_way_are_files_too(client: Any, large: str, daemon: RunningDaemon) -> None:
-    newest_first = [file.id for file in client.vector_stores.files.list(large, limit=50)]
-    assert len(set(newest_first)) == len(newest_first) == MANY
-    oldest_first = [file.id for file in client.vector_stores.files.list(large, limit=100, order="asc")]
-    assert oldest_first == newest_first[::-1]
-    assert [file.id for file in client.vector_stores.files.list(large, limit=100, filter="completed")] == newest_first
-    for status in ("in_progress", "failed", "cancelled"):
-        assert client.vector_stores.files.list(large, filter=status).data == []
-    before = client.vector_stores.files.list(large, limit=2, before=newest_first[4])
-    assert ([file.id for file in before.data], before.has_more) == (newest_first[2:4], True)
-    assert [file.id for file in before] == newest_first[2:4]
-    store = client.vector_stores.retrieve(large)
-    assert (store.file_counts.total, store.file_counts.completed, store.status) == (MANY, MANY, "completed")
-    with Client(daemon.address) as ours:
-        assert store.usage_bytes == ours.collection(large).size_bytes
 
 
 def test_a_file_can_be_read_described_anew_and_removed(client: Any, daemon: RunningDaemon) -> None:
@@ -308,18 +269,6 @@ def test_a_batch_can_be_cancelled_while_its_files_wait(client: Any) -> None:
     left = client.vector_stores.file_batches.list_files(batch.id, vector_store_id="cancelled", filter="cancelled")
     assert {file.last_error for file in left} == {None}
     assert all(client.files.retrieve(file.id) for file in left), "the files stay"
-
-
-def test_a_store_is_made_with_files(client: Any) -> None:
-    ids = [uploaded(client, name, text.encode()) for name, text in OTHERS.items()]
-    store = client.vector_stores.create(name="with-files", file_ids=ids)
-    assert store.file_counts.total == len(ids)
-    for each in ids:
-        assert client.vector_stores.files.poll(each, vector_store_id=store.id).status == "completed"
-    with pytest.raises(openai.NotFoundError):
-        client.vector_stores.create(name="with-unknown", file_ids=["file-unknown"])
-    with pytest.raises(openai.NotFoundError):
-        client.vector_stores.retrieve("with-unknown")
 
 
 def test_whoever_waits_learns_when_to_ask_again(client: Any) -> None:

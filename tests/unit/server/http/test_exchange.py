@@ -187,17 +187,6 @@ async def test_a_large_response_is_handed_over_in_pieces() -> None:
     assert max(len(message["body"]) for message in client.messages[1:]) <= 32 << 10
 
 
-async def test_a_failure_before_the_response_is_its_status() -> None:
-    served, client = Served(), Client()
-
-    async def fail(call: Call, exchange: Exchange) -> None:
-        raise DocumentNotFound("a.txt")
-
-    await served.serve(client, fail)
-    assert (client.status, json.loads(client.text)["error"]["code"]) == (404, "document_not_found")
-    assert served.count("Read", "NOT_FOUND") == 1
-
-
 async def test_a_failure_in_mid_stream_is_its_last_line() -> None:
     served, client = Served(), Client()
 

@@ -60,15 +60,6 @@ def refused_field(**fields: Any) -> str:
     return error.value.field
 
 
-def test_a_bare_question_gets_the_defaults_of_every_transport() -> None:
-    request, query = parse(), asked()
-    assert (query.question, query.collection, query.mode) == ("How often?", "manuals", AnswerMode.QUOTE)
-    assert (query.max_sentences, query.passages, query.format) == (None, 4, None)
-    assert query.priority is Priority.NORMAL  # the most this caller gets
-    assert (query.sampling.max_tokens, query.sampling.temperature, query.sampling.seed) == (256, 0.0, None)
-    assert (request.stream, request.include_usage) == (False, False)
-
-
 def test_every_supported_field_arrives() -> None:
     request = parse(
         stream=True,

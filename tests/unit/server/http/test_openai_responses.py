@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
 
 from edge_rag.core.answer import (
     AnswerEvent,
@@ -34,6 +36,7 @@ from edge_rag.server.http.openai.responses import (
     response_question_of,
 )
 
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 CALLER = Identity("ward-3", frozenset({Role.READER}))
 LIMITS = RequestLimits(question_characters=100, default_mode=AnswerMode.QUOTE, default_passages=4)
 LEAST: dict[str, Any] = {"model": "edge-rag/manuals", "input": " How often? "}
@@ -49,17 +52,6 @@ def asked(**fields: Any) -> Query:
     query = parse(**fields).query
     assert isinstance(query, Query)
     return query
-
-
-def test_a_bare_question_gets_the_defaults_of_every_transport() -> None:
-    query = asked()
-    assert (query.question, query.collection, query.mode, query.passages) == (
-        "How often?",
-        "manuals",
-        AnswerMode.QUOTE,
-        4,
-    )
-    assert (query.sampling.max_tokens, query.sampling.temperature) == (256, 0.0)
 
 
 def test_every_supported_field_arrives() -> None:
@@ -193,8 +185,21 @@ def written(reason: FinishReason = FinishReason.STOP, **fields: Any) -> tuple[li
     return [each for event in events(reason) for each in writer.events(event)], writer.whole()
 
 
+def valid(response: dict[str, Any]) -> dict[str, Any]:
+    """Returns a response that the client's types accept, with the fields that Open Responses wants in each."""
+    Response.model_validate(response, strict=True)
+    not_null = (
+        "background created_at frequency_penalty metadata parallel_tool_calls presence_penalty service_tier store"
+    )
+    not_null += " temperature text tool_choice tools top_logprobs top_p truncation usage"
+    assert [name for name in not_null.split() if response.get(name) is None] == []
+    nullable = "error incomplete_details instructions max_output_tokens max_tool_calls previous_response_id reasoning"
+    assert [name for name in f"{nullable} prompt_cache_key safety_identifier".split() if name not in response] == []
+    return response
+
+
 def test_a_response_has_the_search_then_the_message_with_both_kinds_of_citation() -> None:
-    _, done = written()
+    done = valid(written()[1])
     search, message = done["output"]
     assert (search["type"], search["queries"], search["results"]) == ("file_search_call", ["How often?"], None)
     text, cited = message["content"][0]["text"], message["content"][0]["annotations"]
@@ -236,6 +241,8 @@ def test_nothing_is_kept_whatever_is_asked_for() -> None:
 
 def test_events_come_in_the_order_that_clients_read() -> None:
     sent, done = written(stream=True)
+    for each in sent:
+        EVENT.validate_python(each)
     kinds = [each["type"].removeprefix("response.") for each in sent]
     assert kinds == [
         "created",
