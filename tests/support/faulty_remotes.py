@@ -73,16 +73,8 @@ async def hanging(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -
 
 
 BEHAVIOURS: tuple[Behaviour, ...] = (
-    silent,
-    empty,
-    no_tokens,
-    garbage,
-    endless,
-    empty_forever,
-    invalid_chunks,
-    dying,
-    hanging,
-)
+    silent, empty, no_tokens, garbage, endless, empty_forever, invalid_chunks, dying, hanging,
+)  # fmt: skip
 
 
 @contextmanager
@@ -155,17 +147,9 @@ async def http_comments_forever(body: bytes, writer: asyncio.StreamWriter) -> No
 
 
 HTTP_BEHAVIOURS: tuple[HttpBehaviour, ...] = (
-    http_silent,
-    http_refusing,
-    http_empty,
-    http_page,
-    http_garbage,
-    http_unpaired_surrogate,
-    http_truncated,
-    http_endless,
-    http_endless_line,
-    http_comments_forever,
-)
+    http_silent, http_refusing, http_empty, http_page, http_garbage, http_unpaired_surrogate, http_truncated,
+    http_endless, http_endless_line, http_comments_forever,
+)  # fmt: skip
 
 
 @contextmanager

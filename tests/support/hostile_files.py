@@ -13,13 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
-from edge_rag.errors import (
-    BrokenDocument,
-    DocumentRejected,
-    DocumentTooLarge,
-    EmptyDocument,
-    UnsupportedFormat,
-)
+from edge_rag.errors import BrokenDocument, DocumentRejected, DocumentTooLarge, EmptyDocument, UnsupportedFormat
 from tests.unit.ingest.sample_files import OPEN_DOCUMENT, SAMPLES, WORD, changed_part, zipped
 
 CANARY_FILE = "/CANARY-FILE"
@@ -29,14 +23,7 @@ _BOMB_BYTES = 272 * 2**20
 
 @dataclass(frozen=True)
 class HostileFile:
-    """A hostile file.
-
-    Attributes:
-        name: Its name.
-        content: Makes its bytes.
-        outcome: Errors that may refuse it; none where it is harmless once read, and is read.
-        reason: What the reason says, as a regular expression.
-    """
+    """A file, and the errors that may refuse it with a reason like this; without any, it is harmless once read."""
 
     name: str
     content: Callable[[], bytes]

@@ -65,14 +65,7 @@ class Machine:
 
 
 class Network:
-    """Machines behind one bridge; a context manager.
-
-    Args:
-        size: How many.
-
-    Raises on entering:
-        NoNamespaces: They cannot be made here.
-    """
+    """Machines behind one bridge; a context manager, which raises ``NoNamespaces`` where they cannot be made."""
 
     def __init__(self, size: int) -> None:
         self._id = uuid.uuid4().hex[:6]

@@ -112,9 +112,7 @@ def nested_rows(depth: int, text: str) -> bytes:
     end = "</table:table-cell></table:table-row>"
     content = row * depth + f"<text:p>{text}</text:p>" + end * depth
     return changed_part(
-        SAMPLES["a.odt"],
-        "content.xml",
-        f"<office:document-content {OPEN_DOCUMENT}>{content}</office:document-content>",
+        SAMPLES["a.odt"], "content.xml", f"<office:document-content {OPEN_DOCUMENT}>{content}</office:document-content>"
     )
 
 

@@ -49,14 +49,9 @@ class RawConnection:
     """A connection that sends what it is told to, and reads only when asked to.
 
     Args:
-        address: HOST:PORT.
         window: Bytes a stream may send unread; HTTP/2's own default if None.
-        source: Local address to connect from.
         authority: PEM file of who signed the server's certificate; without TLS if None.
         within_s: How long the server may take to take the connection, seconds.
-
-    Raises:
-        OSError: It does not.
     """
 
     def __init__(
@@ -162,13 +157,7 @@ class RawConnection:
         return True
 
     def read_until_ended(self, stream: int, seconds: float, reading: bool = True) -> Stream:
-        """Takes in what comes until a stream is over, the connection closed, or the time.
-
-        Args:
-            stream: Which.
-            seconds: Longest time.
-            reading: Whether the server is told that its data was read.
-        """
+        """Takes in what comes until a stream is over, the connection closed, or the time."""
         until = time.monotonic() + seconds
         watched = self.streams[stream]
         while not (watched.ended or self.closed) and (left := until - time.monotonic()) > 0:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edge_rag.cli.exit_codes import ExitCode
 from edge_rag.cli.main import main
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
@@ -33,9 +32,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def add(source: Path, data: Path, *options: str, code: ExitCode = ExitCode.OK) -> Any:
+def add(source: Path, data: Path, *options: str) -> Any:
     done = CliRunner().invoke(main, ["models", "add", str(source), "--data-dir", str(data), "--json", *options])
-    assert done.exit_code == code, done.output
+    assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
 
@@ -87,28 +86,3 @@ def test_every_token_has_the_vector_of_its_original(checkpoints: Path, tmp_path:
     for vectors, rows in zip(found, expected, strict=True):
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         np.testing.assert_allclose(vectors.vectors, unit, atol=1e-4)
-
-
-def test_a_plain_checkpoint_pools_as_sentence_transformers_would(checkpoints: Path, tmp_path: Path) -> None:
-    add(checkpoints / "bert-plain", tmp_path)
-    encoder = TextEncoder.open(tmp_path / "models" / "bert-plain")
-    with np.load(checkpoints / "bert-mean.npz") as original:
-        told = encoder.embed([str(text) for text in original["texts"]])
-        assert (told * original["passages"]).sum(axis=1).min() > 0.99
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("bert-max", (), "pooling by ['max']"),
-        ("bert-classes", (), "3 labels"),
-        ("bert-mean", ("--role", "reranker"), "fills the role embedder, not reranker"),
-        ("bert-mean", ("--precision", "int4"), "no form that was tried is close enough"),
-    ],
-)
-def test_what_is_not_carried_over_is_refused_by_name_and_leaves_nothing(
-    checkpoints: Path, tmp_path: Path, name: str, options: tuple[str, ...], said: str
-) -> None:
-    refused = add(checkpoints / name, tmp_path, *options, code=ExitCode.FAILURE)
-    assert said in refused["error"]["message"]
-    assert sorted(path.name for path in (tmp_path / "models").iterdir()) == [".lock"]

@@ -15,7 +15,7 @@ from edge_rag.cli.main import main
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.geometry import read_geometry
 from edge_rag.runtime.lowering.verification import teacher_forced_logits
-from tests.synthetic.tiny_model import Logits, TokenIds
+from tests.synthetic.tiny_model import Logits, TokenIds, position_errors
 
 MAKER = [sys.executable, "-m", "tests.fixtures.makers.make_families"]
 FAMILIES = (
@@ -66,7 +66,6 @@ def test_an_added_model_computes_what_hugging_face_computes_at_every_position(
     with np.load(checkpoints / f"{family}.npz") as kept:
         token_ids, expected = kept["token_ids"], kept["logits"]
     found = logits_of(folder, token_ids)
-    scale = np.linalg.norm(expected - expected.mean(axis=1, keepdims=True), axis=1)
-    errors = np.linalg.norm(found - expected, axis=1) / scale
+    errors = position_errors(found, expected)
     assert errors.max() < 0.12
     assert errors.mean() < 0.05

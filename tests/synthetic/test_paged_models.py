@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
-from tests.synthetic.tiny_model import FAMILIES, FIXTURES, Logits, Sequence, pages_for, reference, run
+from tests.synthetic.tiny_model import FAMILIES, FIXTURES, Logits, Sequence, pages_for, position_errors, reference, run
 
 PAGES = 24
 QUOTER = Path(__file__).parents[1] / "fixtures" / "quoter"
@@ -30,13 +30,6 @@ def decoder(family: str) -> PagedDecoder:
 def in_one_piece(decoder: PagedDecoder, token_ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Logits:
     pages = np.arange(pages_for(decoder, token_ids.size), dtype=np.int32)
     return run(decoder, [(Sequence(token_ids, pages), token_ids.size)])[0]
-
-
-def position_errors(found: Logits, expected: Logits) -> Logits:
-    """Relative error of each position's logits, around their mean: a constant added to all of them changes nothing."""
-    scale = np.linalg.norm(expected - expected.mean(axis=1, keepdims=True), axis=1)
-    errors: Logits = np.linalg.norm(found - expected, axis=1) / scale
-    return errors
 
 
 def assert_within_int8(found: Logits, expected: Logits) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from edge_rag.runtime.decoder.paged_decoder import PagedDecoder
 from edge_rag.runtime.lowering.onnx_graph import attributes
-from tests.synthetic.tiny_model import FIXTURES, QUANTIZED, Logits, Sequence, reference, run
+from tests.synthetic.tiny_model import FIXTURES, QUANTIZED, Logits, Sequence, position_errors, reference, run
 
 LAYERS = 2
 
@@ -32,18 +32,12 @@ def paged_logits(folder: Path, name: str) -> Logits:
     return run(decoder, [(Sequence(token_ids(name), np.arange(4, dtype=np.int32)), token_ids(name).size)])[0]
 
 
-def errors(found: Logits, expected: Logits) -> Logits:
-    size = np.linalg.norm(expected - expected.mean(axis=1, keepdims=True), axis=1)
-    relative: Logits = np.linalg.norm(found - expected, axis=1) / size
-    return relative
-
-
 def paged_graph(folder: Path) -> onnx.GraphProto:
     return onnx.load(folder / "paged.onnx", load_external_data=False).graph
 
 
 def test_a_quantized_model_stays_near_hugging_face(name: str) -> None:
-    found = errors(paged_logits(FIXTURES / name, name), reference(name.rpartition("-")[0]).logits)
+    found = position_errors(paged_logits(FIXTURES / name, name), reference(name.rpartition("-")[0]).logits)
     assert found.mean() < (0.04 if name.endswith("int8") else 0.5)
 
 
@@ -82,13 +76,3 @@ def test_packed_weights_are_used_where_they_are_mapped(name: str, tmp_path: Path
             copied += int(line.split()[1])
     assert mapped >= packed
     assert copied == 0
-
-
-def test_a_step_gives_a_sequence_the_same_logits_alone_and_in_company(name: str) -> None:
-    decoder = PagedDecoder.open(FIXTURES / name, pages=8)
-    text = token_ids(name)
-    alone = run(decoder, [(Sequence(text, np.arange(4, dtype=np.int32)), 60)])[0]
-    mine = Sequence(text, np.arange(4, dtype=np.int32))
-    other = Sequence(text[::-1].copy(), np.arange(4, 8, dtype=np.int32))
-    together = run(decoder, [(other, 33), (mine, 60)])[1]
-    np.testing.assert_array_equal(together, alone)

@@ -14,10 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from edge_rag.runtime.gguf.architectures import describe_decoder
-from edge_rag.runtime.gguf.file import GgufFile
-from edge_rag.runtime.gguf.tokenizer import read_tokenizer
-from edge_rag.runtime.gguf.weights import GgufWeights
 from tests.synthetic.tiny_gguf import (
     CONTEXT,
     HEAD_SIZE,
@@ -178,52 +174,3 @@ def write_checkpoint(folder: Path, name: str, model: TinyModel, kind: str = "F32
     write_safetensors(folder / "model.safetensors", state_of(name, model), kind)
     write_tokenizer(folder)
     return folder
-
-
-def checkpoint_of_llama_gguf(path: Path, folder: Path) -> Path:
-    """Writes a Hugging Face folder in float32 of the weights of a GGUF file of Llama's architecture."""
-    file = GgufFile(path)
-    description = describe_decoder(file, 1 << 20)
-    weights = GgufWeights(file, description)
-    tensors = {"model.embed_tokens.weight": weights.rows("embeddings"), "model.norm.weight": weights.vector("norm")}
-    if weights.has("head"):
-        tensors["lm_head.weight"] = weights.rows("head")
-    for number in range(len(description.layers)):
-        for name, stem in _LLAMA.items():
-            read = weights.vector if name.endswith("norm") else weights.rows
-            tensors[f"model.layers.{number}.{stem}.weight"] = read(f"{number}.{name}")
-    folder.mkdir()
-    write_safetensors(folder / "model.safetensors", tensors)
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "vocab_size": description.vocabulary_size,
-        "hidden_size": file.integer("llama.embedding_length", 1, 1 << 16),
-        "intermediate_size": file.integer("llama.feed_forward_length", 1, 1 << 18),
-        "num_hidden_layers": len(description.layers),
-        "num_attention_heads": description.query_heads,
-        "num_key_value_heads": description.kv_heads,
-        "rms_norm_eps": description.epsilon,
-        "max_position_embeddings": description.max_context,
-        "rope_theta": file.number("llama.rope.freq_base", 1, 1e12),
-        "tie_word_embeddings": not weights.has("head"),
-        "hidden_act": "silu",
-        "eos_token_id": sorted(description.end_tokens),
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    read_tokenizer(file).save(str(folder / "tokenizer.json"))
-    template = file.text("tokenizer.chat_template")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
-    return folder
-
-
-_LLAMA = {
-    "attention_norm": "input_layernorm",
-    "query": "self_attn.q_proj",
-    "key": "self_attn.k_proj",
-    "value": "self_attn.v_proj",
-    "attention_output": "self_attn.o_proj",
-    "feed_forward_norm": "post_attention_layernorm",
-    "gate": "mlp.gate_proj",
-    "up": "mlp.up_proj",
-    "down": "mlp.down_proj",
-}

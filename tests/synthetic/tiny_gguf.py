@@ -142,7 +142,9 @@ def _llama(random: np.random.Generator) -> TinyModel:
 
 
 def _llama3(random: np.random.Generator) -> TinyModel:
-    factors = np.geomspace(1, 8, HEAD_SIZE // 2).astype(np.float32)
+    turns = 64 / (2 * np.pi) * 500_000.0 ** -(np.arange(HEAD_SIZE // 2) / (HEAD_SIZE // 2))
+    share = np.clip((turns - 1) / 3, 0, 1)
+    factors = (1 / ((1 - share) / 8 + share)).astype(np.float32)
     return _with(_common(random, "llama", _ROWS), {".rope.freq_base": 500_000.0}, {"rope_freqs.weight": factors})
 
 

@@ -67,3 +67,10 @@ def run(decoder: ModelRunner, parts: list[tuple[Sequence, int]]) -> list[Logits]
 
 def pages_for(decoder: ModelRunner, tokens: int) -> int:
     return -(-tokens // decoder.page_tokens)
+
+
+def position_errors(found: Logits, expected: Logits) -> Logits:
+    """Relative error of each position's logits, around their mean: a constant added to all of them changes nothing."""
+    scale = np.linalg.norm(expected - expected.mean(axis=1, keepdims=True), axis=1)
+    errors: Logits = np.linalg.norm(found - expected, axis=1) / scale
+    return errors

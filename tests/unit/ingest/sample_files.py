@@ -13,6 +13,10 @@ from fpdf import FPDF
 from pptx import Presentation
 from xlsxwriter import Workbook
 
+from edge_rag.core.documents.document import BlockKind, ParsedDocument
+from edge_rag.ingest.parsing.document_format import ParsingLimits
+from edge_rag.ingest.parsing.parser import read_document
+
 OPEN_DOCUMENT = (
     'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
     'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0" '
@@ -22,6 +26,15 @@ OPEN_DOCUMENT = (
     'xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:meta="urn:oasis:names:tc:opendocument:xmlns:meta:1.0"'
 )
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def read(name: str, content: str | bytes, limits: ParsingLimits | None = None) -> ParsedDocument:
+    raw = content.encode() if isinstance(content, str) else content
+    return read_document(name, "", raw, limits or ParsingLimits())[1]
+
+
+def blocks(parsed: ParsedDocument) -> list[tuple[BlockKind, int, str]]:
+    return [(block.kind, block.level, parsed.text[block.start : block.end]) for block in parsed.blocks]
 
 
 def zipped(parts: Mapping[str, str | bytes]) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_rag.core.documents.document import BlockKind, ParsedDocument
+from edge_rag.core.documents.document import BlockKind
 from edge_rag.errors import BrokenDocument, DocumentTooLarge, EncryptedDocument, UnsupportedFormat
 from edge_rag.ingest.parsing.document_format import Format, ParsingLimits
 from edge_rag.ingest.parsing.formats import FORMATS
@@ -23,18 +23,10 @@ from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.pdf.pdf import PDF
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 from tests.unit.ingest import sample_files
-from tests.unit.ingest.sample_files import OPEN_DOCUMENT, SAMPLES, WORD, changed_part, zipped
+from tests.unit.ingest.sample_files import OPEN_DOCUMENT, SAMPLES, WORD, blocks, changed_part, read, zipped
 
 HEADING, PARAGRAPH = BlockKind.HEADING, BlockKind.PARAGRAPH
 ITEM, ROW = BlockKind.LIST_ITEM, BlockKind.TABLE_ROW
-
-
-def read(name: str, content: bytes, limits: ParsingLimits | None = None) -> ParsedDocument:
-    return read_document(name, "", content, limits or ParsingLimits())[1]
-
-
-def blocks(parsed: ParsedDocument) -> list[tuple[BlockKind, int, str]]:
-    return [(block.kind, block.level, parsed.text[block.start : block.end]) for block in parsed.blocks]
 
 
 def word(body: str, **parts: str) -> bytes:
@@ -183,17 +175,15 @@ def test_an_opendocument_presentation_has_a_page_a_slide() -> None:
 
 
 def test_an_opendocument_sheet_is_read_as_records() -> None:
-    cells = "".join(
-        "<table:table-row>"
-        + "".join(
-            f'<table:table-cell office:value-type="string"><text:p>{cell}</text:p></table:table-cell>' for cell in row
+    def row(*cells: str) -> str:
+        texts = (
+            f'<table:table-cell office:value-type="string"><text:p>{each}</text:p></table:table-cell>' for each in cells
         )
-        + "</table:table-row>"
-        for row in (("Part", "Number"), ("Seal", "P-101"))
-    )
+        return f"<table:table-row>{''.join(texts)}</table:table-row>"
+
     content = (
-        f"<office:document-content {OPEN_DOCUMENT}><office:body><office:spreadsheet>"
-        f'<table:table table:name="Parts">{cells}</table:table></office:spreadsheet></office:body>'
+        f'<office:document-content {OPEN_DOCUMENT}><office:body><office:spreadsheet><table:table table:name="Parts">'
+        f"{row('Part', 'Number')}{row('Seal', 'P-101')}</table:table></office:spreadsheet></office:body>"
         "</office:document-content>"
     )
     manifest = '<manifest:manifest xmlns:manifest="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"/>'
@@ -307,6 +297,8 @@ def test_content_that_shows_what_it_is_is_read_under_any_name(name: str, found: 
     ("name", "content", "reason"),
     [
         ("a.docx", b"just text", "its name or media type says DOCX"),
+        ("a.pdf", b"hello", "its name or media type says"),
+        ("a.epub", b"# Pump", "its name or media type says"),
         ("a.xlsx", b"PK\x03\x04" + bytes(50), "ZIP container cannot be opened"),
     ],
 )

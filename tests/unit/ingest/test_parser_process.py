@@ -68,23 +68,6 @@ def test_one_process_serves_many_documents(parser: ParserProcess) -> None:
     assert parser.pid == first
 
 
-def test_a_rejection_arrives_as_the_same_error(parser: ParserProcess) -> None:
-    before = parser.pid
-    with pytest.raises(BrokenDocument, match="its name or media type says PDF"):
-        parser.read("a.pdf", "", b"no pdf")
-    assert parser.pid == before or before is None
-
-
-def test_a_pdf_whose_page_tree_is_a_loop_ends(parser: ParserProcess) -> None:
-    looped = (
-        b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n"
-        b"2 0 obj<</Type/Pages/Kids[2 0 R 2 0 R]/Count 1000000>>endobj\ntrailer<</Root 1 0 R>>"
-    )
-    with pytest.raises((BrokenDocument, DocumentTooLarge)):
-        parser.read("loop.pdf", "", looped)
-    require_alive(parser)
-
-
 def test_a_document_over_the_size_limit_never_reaches_the_process() -> None:
     for parser in opened(ParsingLimits(max_bytes=10)):
         with pytest.raises(DocumentTooLarge, match="11 bytes"):

@@ -10,34 +10,19 @@ import pytest
 from fpdf import FPDF
 from pypdf import PdfReader, PdfWriter
 
-from edge_rag.core.documents.document import BlockKind, ParsedDocument
-from edge_rag.errors import (
-    BrokenDocument,
-    DocumentTooLarge,
-    EmptyDocument,
-    EncryptedDocument,
-    UnsupportedFormat,
-)
+from edge_rag.core.documents.document import BlockKind
+from edge_rag.errors import BrokenDocument, DocumentTooLarge, EmptyDocument, EncryptedDocument, UnsupportedFormat
 from edge_rag.ingest.parsing.document_format import Format, ParsingLimits
 from edge_rag.ingest.parsing.formats import find_format
-from edge_rag.ingest.parsing.parser import read_document
 from edge_rag.ingest.parsing.pdf.pdf import PDF
 from edge_rag.ingest.parsing.text.html import HTML
 from edge_rag.ingest.parsing.text.mail import MAIL
 from edge_rag.ingest.parsing.text.markdown import MARKDOWN
 from edge_rag.ingest.parsing.text.plain import CSV, PLAIN
+from tests.unit.ingest.sample_files import blocks, read
 
 HEADING, PARAGRAPH = BlockKind.HEADING, BlockKind.PARAGRAPH
 ITEM, ROW, CODE = BlockKind.LIST_ITEM, BlockKind.TABLE_ROW, BlockKind.CODE
-
-
-def read(name: str, content: str | bytes, limits: ParsingLimits | None = None) -> ParsedDocument:
-    raw = content.encode() if isinstance(content, str) else content
-    return read_document(name, "", raw, limits or ParsingLimits())[1]
-
-
-def blocks(parsed: ParsedDocument) -> list[tuple[BlockKind, int, str]]:
-    return [(block.kind, block.level, parsed.text[block.start : block.end]) for block in parsed.blocks]
 
 
 def make_pdf(write: Callable[[FPDF], None]) -> bytes:
@@ -393,14 +378,8 @@ def test_japanese_lines_and_columns_of_a_pdf_make_one_text_without_spaces(downwa
 @pytest.mark.parametrize(
     ("name", "wrapped"),
     [
-        (
-            "a.md",
-            "轴承每五百小时润滑一次，作业前切断\n电源。펌프의\n매월. Grease the pump\nevery 泵\nP-101 轴\n承。",
-        ),
-        (
-            "a.html",
-            "轴承每五百小时润滑一次，作业前切断\n电源。펌프의\n매월. Grease the pump\nevery 泵\nP-101 轴\n承。",
-        ),
+        ("a.md", "轴承每五百小时润滑一次，作业前切断\n电源。펌프의\n매월. Grease the pump\nevery 泵\nP-101 轴\n承。"),
+        ("a.html", "轴承每五百小时润滑一次，作业前切断\n电源。펌프의\n매월. Grease the pump\nevery 泵\nP-101 轴\n承。"),
         ("a.txt", "油泵的轴承每五百小时润滑一次，\n作业前切断电源，戴上手套并关闭\n阀门。"),
     ],
 )

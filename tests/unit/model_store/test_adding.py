@@ -17,6 +17,7 @@ from edge_rag.model_store.source import AddRequest, LocalFolder, ModelPrecision,
 from edge_rag.model_store.store import memory_bytes
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from tests.synthetic.serial_model import genai_folder
+from tests.unit.model_store.adding import Interrupted, left_in
 
 ROOT = Path(__file__).parents[3]
 QUOTER = ROOT / "tests" / "fixtures" / "quoter"
@@ -30,15 +31,6 @@ def source_folder(target: Path) -> Path:
 
 def wish(folder: Path, name: str = "tiny") -> AddRequest:
     return AddRequest(LocalFolder(folder), name, ModelPrecision.INT4, None)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> StoreDirectory:
-    return StoreDirectory(tmp_path / "store")
-
-
-def left_in(store: StoreDirectory) -> list[str]:
-    return sorted(path.name for path in store.path.iterdir())
 
 
 def test_a_genai_folder_becomes_a_closed_folder_that_holds_only_what_is_needed(
@@ -113,21 +105,6 @@ def test_a_model_that_cannot_be_trusted_to_compute_the_same_is_not_added(
     assert not (tmp_path / "canary").exists()
 
 
-class Interrupted(NoProgress):
-    """Ctrl-C when a step begins."""
-
-    def __init__(self, at: str) -> None:
-        self._at = at
-
-    def begin(self, what: str, total_bytes: int | None = None) -> None:
-        if what.startswith(self._at):
-            raise KeyboardInterrupt
-
-    def detail(self, line: str) -> None:
-        if self._at == "inside":
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("step", ["copying", "running", "inside", "writing the manifest", "syncing it to the disk"])
 def test_an_interruption_at_any_step_leaves_the_store_as_it_was(
     store: StoreDirectory, tmp_path: Path, step: str
@@ -174,3 +151,10 @@ def test_a_link_put_in_place_of_a_file_while_it_is_copied_is_not_followed(
     with pytest.raises(ModelFolderInvalid, match=r"tokenizer\.json cannot be read"):
         add(store, wish(folder), Swapping())
     assert left_in(store) == [".lock"]
+
+
+@pytest.mark.parametrize("module", ["prepare_checkpoint", "prepare_gguf", "prepare_encoder"])
+def test_a_conversion_needs_no_torch(module: str) -> None:
+    unwanted = "{'torch', 'transformers', 'sentence_transformers', 'onnxruntime_genai', 'gguf', 'safetensors'}"
+    program = f"import sys, edge_rag.model_store.convert.{module}; sys.exit(bool({unwanted} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

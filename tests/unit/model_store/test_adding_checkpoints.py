@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,20 +14,8 @@ from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.source import AddRequest, LocalFolder, ModelPrecision, NoProgress
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from tests.synthetic.tiny_checkpoint import write_checkpoint
-from tests.synthetic.tiny_gguf import TinyModel, tiny_model
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> StoreDirectory:
-    return StoreDirectory(tmp_path / "store")
-
-
-def left_in(store: StoreDirectory) -> list[str]:
-    return sorted(path.name for path in store.path.iterdir())
-
-
-def calm(model: TinyModel) -> TinyModel:
-    return replace(model, tensors={**model.tensors, "output.weight": 4 * model.tensors["output.weight"]})
+from tests.synthetic.tiny_gguf import tiny_model
+from tests.unit.model_store.adding import Interrupted, calm, hard, left_in
 
 
 def request(folder: Path, precision: ModelPrecision | None = None, *, accept_loss: bool = False) -> AddRequest:
@@ -69,17 +55,6 @@ def test_the_smallest_form_that_passes_is_added_with_the_table_of_those_tried(
     assert left_in(store) == [".lock", "tiny"]
 
 
-def hard(model: TinyModel) -> TinyModel:
-    random = np.random.default_rng(1)
-    tensors = {
-        name: np.where(random.random(values.shape) < 0.002, 60 * values, values).astype(np.float32)
-        if "blk" in name and values.ndim == 2
-        else values
-        for name, values in model.tensors.items()
-    }
-    return replace(model, tensors=tensors)
-
-
 def test_nothing_below_the_gate_is_added_unless_the_loss_is_accepted(store: StoreDirectory, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "Tiny", "llama", hard(tiny_model("llama")))
     with pytest.raises(ModelNotAdded, match=r"(?s)--accept-loss.*4 bits +\d\.\d\d +\d\.\d{4} .*failed"):
@@ -100,17 +75,6 @@ def test_a_damaged_tensor_is_named_and_nothing_is_left(store: StoreDirectory, tm
     assert left_in(store) == [".lock"]
 
 
-class Interrupted(NoProgress):
-    """Ctrl-C when a line is printed."""
-
-    def __init__(self, at: str) -> None:
-        self._at = at
-
-    def detail(self, line: str) -> None:
-        if line.startswith(self._at):
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("line", ["balancing keys", "fitting layer 2", "writing 4 bits"])
 def test_an_interruption_leaves_the_store_as_it_was(line: str, store: StoreDirectory, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "Tiny", "llama", tiny_model("llama"))
@@ -123,10 +87,3 @@ def test_a_language_model_in_float32_is_refused(store: StoreDirectory, tmp_path:
     folder = write_checkpoint(tmp_path / "Tiny", "llama", tiny_model("llama"))
     with pytest.raises(ModelNotAdded, match="int4 or int8, not fp32"):
         add(store, request(folder, ModelPrecision.FP32), NoProgress())
-
-
-def test_torch_and_onnxruntime_genai_are_not_imported() -> None:
-    unwanted = "{'torch', 'transformers', 'onnxruntime_genai', 'gguf', 'safetensors'}"
-    module = "edge_rag.model_store.convert.prepare_checkpoint"
-    program = f"import sys, {module}; sys.exit(bool({unwanted} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

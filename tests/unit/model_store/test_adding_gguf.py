@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from edge_rag.errors import ModelError, ModelNotAdded
@@ -16,25 +13,12 @@ from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.source import AddRequest, GgufSource, ModelPrecision, NoProgress
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from tests.synthetic.tiny_gguf import TinyModel, tiny_model
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> StoreDirectory:
-    return StoreDirectory(tmp_path / "store")
+from tests.unit.model_store.adding import calm, hard, left_in
 
 
 def request(model: TinyModel, folder: Path, *, accept_loss: bool = False) -> AddRequest:
     source = GgufSource(model.write(folder / "Tiny.gguf"))
     return AddRequest(source, "tiny", None, None, accept_loss=accept_loss)
-
-
-def calm(model: TinyModel) -> TinyModel:
-    head = 4 * model.tensors["output.weight"]
-    return replace(model, tensors={**model.tensors, "output.weight": head})
-
-
-def left_in(store: StoreDirectory) -> list[str]:
-    return sorted(path.name for path in store.path.iterdir())
 
 
 def test_a_gguf_file_becomes_a_verified_folder_that_agrees_with_its_weights(
@@ -56,18 +40,11 @@ def test_a_gguf_file_becomes_a_verified_folder_that_agrees_with_its_weights(
 def test_a_model_that_loses_too_much_is_refused_with_the_figures_unless_the_loss_is_accepted(
     store: StoreDirectory, tmp_path: Path
 ) -> None:
-    model = tiny_model("llama")
-    noisy = {
-        name: np.where(np.random.default_rng(1).random(values.shape) < 0.002, 60 * values, values)
-        if "blk" in name and values.ndim == 2
-        else values
-        for name, values in model.tensors.items()
-    }
-    hard = replace(model, tensors=noisy)
+    lossy = hard(tiny_model("llama"))
     with pytest.raises(ModelNotAdded, match=r"nats on average \(at most 0\.02\).*--accept-loss"):
-        add(store, request(hard, tmp_path), NoProgress())
+        add(store, request(lossy, tmp_path), NoProgress())
     assert left_in(store) == [".lock"]
-    agreement = add(store, request(hard, tmp_path, accept_loss=True), NoProgress()).parameters[
+    agreement = add(store, request(lossy, tmp_path, accept_loss=True), NoProgress()).parameters[
         "agreement_with_original"
     ]
     assert isinstance(agreement, dict)
@@ -109,9 +86,3 @@ def test_a_precision_is_for_folders(store: StoreDirectory, tmp_path: Path) -> No
     wanted = replace(request(tiny_model("llama"), tmp_path), precision=ModelPrecision.INT4)
     with pytest.raises(ModelNotAdded, match="--precision"):
         add(store, wanted, NoProgress())
-
-
-def test_torch_and_the_builder_are_not_imported() -> None:
-    unwanted = "{'torch', 'transformers', 'onnxruntime_genai', 'gguf'}"
-    program = f"import sys, edge_rag.model_store.convert.prepare_gguf; sys.exit(bool({unwanted} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

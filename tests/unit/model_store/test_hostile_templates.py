@@ -17,7 +17,8 @@ from edge_rag.cli.main import main
 from edge_rag.errors import ModelFolderInvalid
 from edge_rag.generator.prompt.chat_template import LARGEST_TEMPLATE, render_chat_template
 from edge_rag.generator.prompt.tokenizer import ChatTokenizer
-from edge_rag.runtime.model_folder.folder import read_manifest, write_manifest
+from edge_rag.runtime.model_folder.folder import read_manifest
+from tests.support.model_folders import describe_model
 from tests.synthetic.tiny_model import FIXTURES
 
 ROOT = Path(__file__).parents[3]
@@ -84,15 +85,7 @@ def test_models_add_refuses_a_hostile_template_and_leaves_no_process(
     (source / "chat_template.jinja").write_text(LOOP + CONTENTS)
     if finished:
         kept = read_manifest(source)
-        write_manifest(
-            source,
-            name=kept.name,
-            role=kept.role,
-            licence=kept.licence,
-            source=kept.source,
-            made_by=kept.made_by,
-            parameters=kept.parameters,
-        )
+        describe_model(source, kept.role, kept.name, **kept.parameters)
     shown = " ".join(add(source, tmp_path / "data", CliRunner()).split())
     assert "chat template: rendering it takes more than 2 s of processor time" in shown
     no_process_is_left()

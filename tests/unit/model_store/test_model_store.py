@@ -77,27 +77,23 @@ def test_a_choice_fills_the_role_until_it_is_taken_back(settings: Settings, stor
     assert fill_roles(settings, store).embedder == MODELS / "multilingual-e5-small"
 
 
-def test_a_setting_wins_over_a_choice(settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.use(ModelRole.GENERATOR, "second")
-    shutil.copytree(QUOTER, settings.data_directory / "models" / "third")
-    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "third")
-    explicit = load_settings(None, {"data_directory": settings.data_directory})
-    assert fill_roles(explicit, store).generator == settings.data_directory / "models" / "third"
+def configured(settings: Settings, monkeypatch: pytest.MonkeyPatch, generator: str) -> Settings:
+    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", generator)
+    return load_settings(None, {"data_directory": settings.data_directory})
 
 
-def test_a_setting_may_name_a_model_of_the_store(
+def test_a_setting_wins_over_a_choice_and_may_name_a_model_of_the_store(
     settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "second")
-    explicit = load_settings(None, {"data_directory": settings.data_directory})
-    assert fill_roles(explicit, store).generator == settings.data_directory / "models" / "second"
+    store.use(ModelRole.GENERATOR, "second")
+    third = shutil.copytree(QUOTER, settings.data_directory / "models" / "third")
+    assert fill_roles(configured(settings, monkeypatch, "third"), store).generator == third
 
 
 def test_an_empty_setting_leaves_the_generator_out_until_one_is_chosen(
     settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "")
-    explicit = load_settings(None, {"data_directory": settings.data_directory})
+    explicit = configured(settings, monkeypatch, "")
     assert fill_roles(explicit, store).generator is None
     store.use(ModelRole.GENERATOR, "second")
     assert fill_roles(explicit, store).generator == settings.data_directory / "models" / "second"
@@ -139,10 +135,8 @@ def test_a_model_chosen_for_a_role_of_earlier_versions_is_ignored(settings: Sett
 def test_any_other_model_that_is_missing_is_an_error(
     settings: Settings, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EDGE_RAG_MODELS__GENERATOR", "absent")
-    found = load_settings(None, {"data_directory": settings.data_directory})
     with pytest.raises(ModelNotFound, match="absent"):
-        fill_roles(found, store)
+        fill_roles(configured(settings, monkeypatch, "absent"), store)
     monkeypatch.setenv("EDGE_RAG_MODELS__EMBEDDER", "quoter")
     found = load_settings(None, {"data_directory": settings.data_directory})
     with pytest.raises(ModelNotFound, match="quoter"):

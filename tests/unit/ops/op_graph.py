@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
@@ -28,6 +29,18 @@ BUILD_VARIABLE = "EDGE_RAG_OPS_BUILD"
 def library() -> Path:
     named = os.environ.get(LIBRARY_VARIABLE)
     return Path(named) if named else ops_library()
+
+
+def open_node(node: onnx.NodeProto, inputs: Mapping[str, int]) -> ort.InferenceSession:
+    """Opens a graph of one node of the library, with the element type of each input."""
+    values = [helper.make_tensor_value_info(name, kind, None) for name, kind in inputs.items()]
+    output = helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)
+    model = helper.make_model(
+        helper.make_graph([node], "op", values, [output]),
+        opset_imports=[helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)],
+        ir_version=10,
+    )
+    return open_session(model.SerializeToString(), library())
 
 
 @cache
@@ -76,17 +89,7 @@ def _open_op(heads: Heads, build: str) -> ort.InferenceSession:
         scale=heads.scale,
         **given,
     )
-    inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items() if name not in absent]
-    output = helper.make_tensor_value_info("output", TensorProto.FLOAT, None)
-    model = helper.make_model(
-        helper.make_graph([node], "op", inputs, [output]),
-        opset_imports=[helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)],
-        ir_version=10,
-    )
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "op.onnx"
-        path.write_bytes(model.SerializeToString())
-        return open_session(path, library())
+    return open_node(node, {name: kind for name, kind in kinds.items() if name not in absent})
 
 
 def run_op(heads: Heads, step: Step, pages: Pages) -> Floats:

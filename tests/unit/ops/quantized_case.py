@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import helper
 
-from edge_rag.runtime.session.sessions import open_session
-from tests.unit.ops.op_graph import BUILD_VARIABLE, library
+from tests.unit.ops.op_graph import BUILD_VARIABLE, open_node
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
@@ -167,11 +164,7 @@ def open_anew(op: str, matrix: Matrix, **attributes: int) -> ort.InferenceSessio
 
 @cache
 def _open(
-    op: str,
-    shape: Shape,
-    matrix: tuple[tuple[str, str], ...],
-    attributes: tuple[tuple[str, int], ...],
-    build: str,
+    op: str, shape: Shape, matrix: tuple[tuple[str, str], ...], attributes: tuple[tuple[str, int], ...], build: str
 ) -> ort.InferenceSession:
     rows = ("indices", "int64") if op == "QuantizedRows" else ("a", "float32")
     kinds = [rows, *matrix]
@@ -179,18 +172,7 @@ def _open(
     if op == "QuantizedMatMul" and shape.gated:
         values["gated"] = shape.gated
     node = helper.make_node(op, [n for n, _ in kinds], ["y"], domain="ai.edge_rag", **(values | dict(attributes)))
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(kind)), None)
-        for name, kind in kinds
-        if name
-    ]
-    graph = helper.make_graph([node], "op", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
-    domains = [helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)]
-    model = helper.make_model(graph, opset_imports=domains, ir_version=10)
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "op.onnx"
-        path.write_bytes(model.SerializeToString())
-        return open_session(path, library())
+    return open_node(node, {name: helper.np_dtype_to_tensor_dtype(np.dtype(kind)) for name, kind in kinds if name})
 
 
 def run_matrix_op(op: str, matrix: Matrix, first: NDArray[Any]) -> Floats:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from edge_rag.runtime.session.sessions import open_session
 from tests.support.examples import examples
-from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds, library
+from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds, open_node
 from tests.unit.ops.quantized_case import Floats, Matrix, Shape, magnitude, product
 
 SCALAR, *OTHERS = builds()
@@ -40,14 +37,7 @@ def _open(
     if op == "QuantizedMatMul":
         names.insert(3, "")  # no zero points
     node = helper.make_node(op, names, ["y"], domain="ai.edge_rag", **dict(attributes))
-    values = [helper.make_tensor_value_info(name, KINDS[kind], None) for name, kind in inputs]
-    graph = helper.make_graph([node], "op", values, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
-    domains = [helper.make_opsetid("", 22), helper.make_opsetid("ai.edge_rag", 1)]
-    model = helper.make_model(graph, opset_imports=domains, ir_version=10)
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "op.onnx"
-        path.write_bytes(model.SerializeToString())
-        return open_session(path, library())
+    return open_node(node, {name: KINDS[kind] for name, kind in inputs})
 
 
 def run(op: str, feeds: dict[str, NDArray[Any]], build: str = "", /, **attributes: float) -> Floats:

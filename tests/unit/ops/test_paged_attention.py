@@ -12,12 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.ops.attention_case import Conversation, Floats, Heads, Pages, Step
-from tests.unit.ops.attention_reference import (
-    attention_over_pages,
-    expected_store,
-    take_apart,
-    unquantized_attention,
-)
+from tests.unit.ops.attention_reference import attention_over_pages, expected_store, take_apart, unquantized_attention
 from tests.unit.ops.op_graph import BUILD_VARIABLE, LIBRARY_VARIABLE, builds_by_default_first, run_op
 
 HEAD_SIZES = (8, 16, 24, 32, 64, 80, 96, 128, 256)

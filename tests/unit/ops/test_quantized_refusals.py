@@ -102,23 +102,16 @@ def test_attributes_that_make_no_sense_are_refused_when_the_model_is_opened(
 
 @pytest.mark.parametrize(
     ("attributes", "message"),
-    [({"gated": 2}, "gated is 2, must be 0 or 1"), ({"gated": 1, "N": 25}, "N is 25, with a gate it must be even")],
-)
-def test_a_gate_that_makes_no_sense_is_refused(attributes: dict[str, int], message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        open_matrix_op("QuantizedMatMul", Matrix.random(SHAPE, seed=0, zero_points=False), **attributes)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "message"),
     [
+        ({"gated": 2}, "gated is 2, must be 0 or 1"),
+        ({"gated": 1, "N": 25}, "N is 25, with a gate it must be even"),
         ({"wide_block": 24}, "wide_block is 24, must be a multiple of 16 and at most 65536"),
         ({"wide_block": -16}, "wide_block is -16"),
         ({"wide_block": 1 << 20}, "wide_block is 1048576"),
         ({"wide_block": 32, "bits": 8}, "wide_block is for weights of 4 bits"),
     ],
 )
-def test_a_wide_block_that_makes_no_sense_is_refused(attributes: dict[str, int], message: str) -> None:
+def test_a_gate_or_a_wide_block_that_makes_no_sense_is_refused(attributes: dict[str, int], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         open_matrix_op("QuantizedMatMul", Matrix.random(SHAPE, seed=0, zero_points=False), **attributes)
 

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from tests.unit.ops.attention_case import Conversation, Heads
 from tests.unit.ops.attention_reference import attention_over_pages
-from tests.unit.ops.op_graph import BUILD_VARIABLE, builds_by_default_first, run_op
-from tests.unit.ops.test_paged_attention import assert_attends
+from tests.unit.ops.op_graph import run_op
+from tests.unit.ops.test_paged_attention import _build, assert_attends  # noqa: F401 - a fixture
 
 SMALL = Heads(query_heads=2, kv_heads=1, head_size=16, rotary_pairs=8, scale=0.25)
-
-
-@pytest.fixture(params=builds_by_default_first(), scope="module", autouse=True)
-def _build(request: pytest.FixtureRequest) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(BUILD_VARIABLE, request.param)
-        yield
 
 
 # Of a page, a block and a span there are 32, 128 and 512 tokens.

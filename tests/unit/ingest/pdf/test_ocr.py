@@ -133,20 +133,15 @@ def test_the_doctor_says_what_ocr_lacks(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert ("(installed: eng)" in check.advice) == (setting == "deu")
 
 
-def test_the_text_of_a_document_with_a_few_scans_is_read_where_there_is_no_tesseract(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert [page for page, _ in read(scanned([["Grease it."]], text_pages=2))] == [1, 2]
-
-
 def test_pages_that_were_not_read_are_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     parser = ParserProcess(ParsingLimits())
     try:
-        note = parser.read("scan.pdf", "", scanned([["Grease it."], ["Close it."]], text_pages=3))[1].note
+        parsed = parser.read("scan.pdf", "", scanned([["Grease it."], ["Close it."]], text_pages=3))[1]
     finally:
         parser.close()
+    assert [block.page for block in parsed.blocks] == [1, 2, 3]
+    note = parsed.note
     assert note.startswith("not read: pages 4, 5, which are scans")
     assert "apt-get install tesseract-ocr" in note
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from edge_rag.core.documents.document import ParsedDocument
-from edge_rag.errors import BrokenDocument, DocumentTooLarge
+from edge_rag.errors import BrokenDocument
 from edge_rag.ingest.page_images import encode_png, stretches
 from edge_rag.ingest.parsing.document_builder import normalize
 from edge_rag.ingest.parsing.document_format import ParsingLimits
@@ -26,7 +26,7 @@ from edge_rag.ingest.parsing.pages import BOX_SCALE, PACKED, DocumentBoxes, Page
 from edge_rag.ingest.parsing.pdf.boxes import Unit, align
 from edge_rag.ingest.parsing.pdf.ocr import NO_RECOGNIZER, Recognizer, Scan
 from edge_rag.ingest.parsing.pdf.pdf import parse_pdf, pdf_boxes, pdf_picture
-from edge_rag.ingest.parsing.sandbox.messages import decode_boxes, decode_picture, encode_boxes, encode_picture
+from edge_rag.ingest.parsing.sandbox.messages import decode_boxes, decode_picture, encode_boxes
 from edge_rag.ingest.parsing.sandbox.process import ParserProcess
 
 LIMITS = ParsingLimits()
@@ -228,14 +228,6 @@ def test_a_marked_range_is_yellow_and_its_letters_stay_black() -> None:
     assert marked.getpixel(place) == (red, green * 230 // 255, blue * 90 // 255)
 
 
-def test_a_picture_that_is_too_large_says_what_is_possible() -> None:
-    pdf = FPDF(unit="pt", format=(100, 2000))
-    pdf.add_page()
-    with pytest.raises(DocumentTooLarge, match=r"at most 547$"):
-        pdf_picture(bytes(pdf.output()), 1, 2000, ())
-    assert pdf_picture(bytes(pdf.output()), 1, 547, ()).width == 547
-
-
 def test_the_confined_process_draws_and_finds_what_this_one_does_and_a_broken_file_ends_only_its_request() -> None:
     content = written(in_columns, hyphenated, turned=90)
     with closing(ParserProcess(LIMITS)) as parser:
@@ -253,13 +245,6 @@ def test_the_confined_process_draws_and_finds_what_this_one_does_and_a_broken_fi
 
 
 PAGE = PageBoxes(1, 595.0, 842.0, PACKED.pack(0, 0, 1, 2, 3, 4) + PACKED.pack(5, 1, 1, 2, 3, 4))
-
-
-def test_answers_of_a_process_are_read_back() -> None:
-    boxes = DocumentBoxes("ab" * 32, (PAGE, PageBoxes(2, 10.0, 20.0, b"")))
-    assert decode_boxes(encode_boxes(boxes), LIMITS) == boxes
-    picture = Picture(2, 1, bytes(range(6)))
-    assert decode_picture(encode_picture(picture), 2) == picture
 
 
 @pytest.mark.parametrize(

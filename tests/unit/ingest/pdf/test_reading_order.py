@@ -54,18 +54,21 @@ def draw_rows(pdf: FPDF, columns: Sequence[Sequence[str]], lefts: Sequence[float
     return top
 
 
-def test_two_columns_that_are_drawn_row_by_row_are_read_one_after_the_other() -> None:
+@pytest.mark.parametrize(
+    ("drawn", "width", "lefts"),
+    [
+        (("left", "right"), 88, (10, 105)),
+        (("right", "left"), 88, (105, 10)),
+        (("first", "second", "third"), 58, (10, 76, 142)),
+    ],
+)
+def test_columns_that_are_drawn_row_by_row_are_read_one_after_the_other(
+    drawn: Sequence[str], width: int, lefts: Sequence[int]
+) -> None:
     def write(pdf: FPDF) -> None:
-        draw_rows(pdf, [lines(pdf, sentences(side), 88) for side in ("left", "right")], (10, 105), 20)
+        draw_rows(pdf, [lines(pdf, sentences(name), width) for name in drawn], lefts, 20)
 
-    assert texts(write) == [sentences("left"), sentences("right")]
-
-
-def test_columns_are_read_from_the_left_where_the_right_one_is_drawn_first() -> None:
-    def write(pdf: FPDF) -> None:
-        draw_rows(pdf, [lines(pdf, sentences(side), 88) for side in ("right", "left")], (105, 10), 20)
-
-    assert texts(write) == [sentences("left"), sentences("right")]
+    assert texts(write) == [sentences(name) for _, name in sorted(zip(lefts, drawn, strict=True))]
 
 
 def test_a_column_may_be_shorter_and_its_lines_need_not_be_level_with_the_others() -> None:
@@ -74,14 +77,6 @@ def test_a_column_may_be_shorter_and_its_lines_need_not_be_level_with_the_others
         draw_rows(pdf, [lines(pdf, sentences("right", 5), 88)], [105], 18)
 
     assert texts(write) == [sentences("left", 12), sentences("right", 5)]
-
-
-def test_three_columns_that_are_drawn_row_by_row_are_read_one_after_the_other() -> None:
-    def write(pdf: FPDF) -> None:
-        columns = [lines(pdf, sentences(name), 58) for name in ("first", "second", "third")]
-        draw_rows(pdf, columns, (10, 76, 142), 20)
-
-    assert texts(write) == [sentences("first"), sentences("second"), sentences("third")]
 
 
 @pytest.mark.parametrize("ruled", [False, True])

@@ -17,12 +17,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Canary:
-    """What would be there if something of a folder had run.
-
-    Attributes:
-        mark: File that must stay absent.
-        library: Shared library that makes it when it is loaded.
-    """
+    """What would be there if something of a folder had run: a mark that must stay absent, a library that makes it."""
 
     mark: Path
     library: Path
@@ -39,13 +34,7 @@ Build = Callable[[Path, Canary], object]
 
 @dataclass(frozen=True)
 class Attack:
-    """One folder.
-
-    Attributes:
-        name: What is wrong with it.
-        build: Writes the folder; is given the canary.
-        says: What the refusal must contain.
-    """
+    """One folder: what is wrong with it, how it is built, and what the refusal must contain."""
 
     name: str
     build: Build

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.model_store.attacks.attack import Attack, Build, Canary, replace
-from tests.unit.model_store.attacks.valid_folders import GENAI_CONFIG, good_genai
+from tests.unit.model_store.attacks.valid_folders import GENAI_CONFIG, good_genai, good_serial, write_manifest_of
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -25,7 +25,7 @@ def _keys() -> Iterator[Attack]:
     places: tuple[tuple[str, ...], ...] = ((), ("model",), ("model", "decoder"), options, ("search",))
     for place in places:
         for library in ("CANARY", "ops.so", "../ops.so"):
-            build = _config(_set(*place, "custom_ops_library", to=library), _with_library)
+            build = config(put(*place, "custom_ops_library", to=library), _with_library)
             yield Attack(
                 f"custom_ops_library={library} in {'.'.join(place) or 'the document'}", build, "custom_ops_library"
             )
@@ -41,17 +41,17 @@ def _keys() -> Iterator[Attack]:
         "use_env_allocators": "1",
     }
     for key, value in session_options.items():
-        yield Attack(f"session option {key}", _config(_set(*options, key, to=value), _with_library), key)
+        yield Attack(f"session option {key}", config(put(*options, key, to=value), _with_library), key)
     for provider in ("cuda", "OpenVINO", "QNN", "VitisAI", "WebGPU", "NvTensorRtRtx"):
         settings = [{provider: {"backend_path": "CANARY", "library_path": "CANARY"}}]
         yield Attack(
             f"provider options for {provider}",
-            _config(_set(*options, "provider_options", to=settings)),
+            config(put(*options, "provider_options", to=settings)),
             "provider_options",
         )
     for part in ("vision", "embedding", "speech", "encoder", "encoder_decoder_init", "joiner", "vad"):
         yield Attack(
-            f"a second model for {part}", _config(_set("model", part, to={"filename": "/etc/passwd"})), f"model.{part}"
+            f"a second model for {part}", config(put("model", part, to={"filename": "/etc/passwd"})), f"model.{part}"
         )
     decoder_keys: dict[str, object] = {
         "pipeline": [{"stage": {"filename": "../other.onnx"}}],
@@ -61,24 +61,24 @@ def _keys() -> Iterator[Attack]:
         "config_filename": "/etc/passwd",
     }
     for key, value in decoder_keys.items():
-        yield Attack(f"decoder key {key}", _config(_set("model", "decoder", key, to=value)), key)
-    yield Attack("an engine section", _config(_set("engine", to={"dynamic_batching": {"num_blocks": 1}})), "engine")
-    yield Attack("a speculative section", _config(_set("speculative", to={"draft": "CANARY"})), "speculative")
+        yield Attack(f"decoder key {key}", config(put("model", "decoder", key, to=value)), key)
+    yield Attack("an engine section", config(put("engine", to={"dynamic_batching": {"num_blocks": 1}})), "engine")
+    yield Attack("a speculative section", config(put("speculative", to={"draft": "CANARY"})), "speculative")
 
 
 def _values() -> Iterator[Attack]:
     """Values of genai_config.json that are no such values."""
     decoder = ("model", "decoder")
     for size in (0, -1, 2**31, 1.5, "64", None, True, [64]):
-        yield Attack(f"head_size {size!r}", _config(_set(*decoder, "head_size", to=size)), "head_size")
+        yield Attack(f"head_size {size!r}", config(put(*decoder, "head_size", to=size)), "head_size")
     for token in (-1, "2", [[2]], [2**31], {"id": 2}):
-        yield Attack(f"eos_token_id {token!r}", _config(_set("model", "eos_token_id", to=token)), "eos_token_id")
+        yield Attack(f"eos_token_id {token!r}", config(put("model", "eos_token_id", to=token)), "eos_token_id")
     for value in ("%s", "%n", "%d%d", "past.%d.%s", "%99999999d", "x\x00y", "$(id)", 7):
         yield Attack(
-            f"a tensor name {value!r}", _config(_set(*decoder, "inputs", "past_key_names", to=value)), "past_key_names"
+            f"a tensor name {value!r}", config(put(*decoder, "inputs", "past_key_names", to=value)), "past_key_names"
         )
     yield Attack(
-        "a window that is none", _config(_set(*decoder, "sliding_window", to={"window_size": 0})), "sliding_window"
+        "a window that is none", config(put(*decoder, "sliding_window", to={"window_size": 0})), "sliding_window"
     )
     for name, content in (
         ("not JSON", b"{"),
@@ -102,22 +102,28 @@ def _names() -> Iterator[Attack]:
         "model.onnx\x00.so", "model.onnx\n", "*.onnx", "model.so", "model.ort", "missing.onnx", "-o.onnx/..",
         "file:///etc/passwd", "~/model.onnx",
     ):  # fmt: skip
-        build = _config(_set("model", "decoder", "filename", to=name))
+        build = config(put("model", "decoder", "filename", to=name))
         yield Attack(f"a graph named {name!r}", build, "genai_config.json")
 
 
-def _config(change: Change, plant: Callable[[Path, Canary], object] = lambda folder, canary: None) -> Build:
+def config(
+    change: Change,
+    plant: Callable[[Path, Canary], object] = lambda folder, canary: None,
+    base: Callable[[Path], None] = good_genai,
+) -> Build:
     def build(folder: Path, canary: Canary) -> None:
-        good_genai(folder)
+        base(folder)
         document = json.loads(json.dumps(GENAI_CONFIG))
         change(document)
         (folder / "genai_config.json").write_text(json.dumps(document).replace("CANARY", str(canary.library)))
         plant(folder, canary)
+        if base is good_serial:
+            write_manifest_of(folder, {"form": "serial"})
 
     return build
 
 
-def _set(*path: str, to: object) -> Change:
+def put(*path: str, to: object) -> Change:
     def change(document: dict[str, Any]) -> None:
         for key in path[:-1]:
             document = document.setdefault(key, {})

@@ -25,17 +25,8 @@ def attacks_on_files() -> Iterator[Attack]:
 def _strays() -> Iterator[Attack]:
     """Files of a closed folder that it must not have, or has not."""
     for name in (
-        "evil.so",
-        "evil.py",
-        "x.pkl",
-        "model.bin",
-        "model.pt",
-        "run.sh",
-        "x.dll",
-        "x.dylib",
-        ".hidden",
-        "a/b.json",
-    ):
+        "evil.so", "evil.py", "x.pkl", "model.bin", "model.pt", "run.sh", "x.dll", "x.dylib", ".hidden", "a/b.json",
+    ):  # fmt: skip
 
         def listed(folder: Path, canary: Canary, name: str = name) -> None:
             good_model(folder)
@@ -55,11 +46,7 @@ def _strays() -> Iterator[Attack]:
     for name in ("model.onnx", "model.data", "tokenizer.json"):
         yield Attack(f"{name} missing", _spoiled(name, Path.unlink), "is missing")
         yield Attack(f"{name} altered", _spoiled(name, _flip), "was altered")
-        yield Attack(
-            f"{name} truncated",
-            _spoiled(name, lambda path: os.truncate(path, 3)),
-            "is truncated",
-        )
+        yield Attack(f"{name} truncated", _spoiled(name, lambda path: os.truncate(path, 3)), "is truncated")
 
 
 def _links() -> Iterator[Attack]:
@@ -112,17 +99,8 @@ def _manifests() -> Iterator[Attack]:
         return change("files", {name: record})
 
     for name in (
-        "../secret",
-        "/etc/passwd",
-        "a/../../secret",
-        "..\\secret",
-        "C:secret",
-        "./x",
-        "",
-        "a//b",
-        "x\n",
-        "*/x/*",
-    ):
+        "../secret", "/etc/passwd", "a/../../secret", "..\\secret", "C:secret", "./x", "", "a//b", "x\n", "*/x/*",
+    ):  # fmt: skip
         yield Attack(f"the manifest lists {name!r}", listed(name), "inside the folder")
     for key, value in (
         ("format", 3), ("format", "1"), ("name", "../up"), ("name", "A B"), ("role", "oracle"), ("role", None),

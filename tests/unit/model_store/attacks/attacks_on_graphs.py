@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.unit.model_store.attacks.attack import Attack, Build, Canary, replace
-from tests.unit.model_store.attacks.valid_folders import good_genai, good_model, graph, write_manifest_of
+from tests.unit.model_store.attacks.valid_folders import good_genai, good_model, good_serial, graph, write_manifest_of
 
 
 def attacks_on_graphs() -> Iterator[Attack]:
@@ -28,7 +28,7 @@ def _external_places() -> Iterator[Attack]:
         "./model.data", "..", "", "other.data", "*/_ORT_MEM_ADDR_/*", "model.data\x00", "..\\secret.data",
         "C:\\secret.data", "sub//model.data", "file:///etc/passwd", "genai_config.json/../../secret.data",
     ):  # fmt: skip
-        yield Attack(f"weights in {place!r}", _external((4,), {"location": place}), "external data")
+        yield Attack(f"weights in {place!r}", external({"location": place}), "external data")
     for where in ("an attribute", "a branch", "a branch of a branch", "a loop"):
         yield Attack(f"weights outside, hidden in {where}", _hidden(where), "external data")
 
@@ -50,9 +50,9 @@ def _external_sizes() -> Iterator[Attack]:
         ("basepath", "/etc", "basepath"),
         ("library", "canary.so", "library"),
     ):
-        yield Attack(f"external data with {key} {value!r}", _external((4,), {key: value}), says)
+        yield Attack(f"external data with {key} {value!r}", external({key: value}), says)
     for dims in ((4096,), (2**31,), (2**62, 4), (-1,), (2**40, 2**40)):
-        yield Attack(f"weights of shape {dims}", _external(dims, {}), "weights")
+        yield Attack(f"weights of shape {dims}", external({}, dims=dims), "weights")
 
 
 def _graphs() -> Iterator[Attack]:
@@ -129,7 +129,7 @@ def _graphs() -> Iterator[Attack]:
         ("a segment", segment, "segment"),
         ("subgraphs without end", deep, "nested deeper"),
     ):
-        yield Attack(name, _model_change(change), says)
+        yield Attack(name, graph_change(change), says)
 
 
 def _bytes() -> Iterator[Attack]:
@@ -162,15 +162,8 @@ def _bytes() -> Iterator[Attack]:
             yield Attack(f"{base.__name__}: {name} of absurd size", huge(base, name, largest), "at most")
 
 
-def _external(dims: tuple[int, ...], entries: dict[str, str]) -> Build:
-    def build(folder: Path, canary: Canary) -> None:
-        good_genai(folder)
-        (folder.parent / "secret.data").write_bytes(bytes(64))
-        model = graph()
-        _point(model.graph.initializer[0], dims, entries)
-        (folder / "model.onnx").write_bytes(model.SerializeToString())
-
-    return build
+def external(entries: dict[str, str], base: Callable[[Path], None] = good_genai, dims: tuple[int, ...] = (4,)) -> Build:
+    return graph_change(lambda model: _point(model.graph.initializer[0], dims, entries), base)
 
 
 def _point(tensor: TensorProto, dims: tuple[int, ...], entries: dict[str, str]) -> None:
@@ -205,11 +198,11 @@ def _hidden(where: str) -> Build:
         }
         model.graph.node.append(nodes[where])
 
-    return _model_change(change)
+    return graph_change(change)
 
 
 def _node(operator: str, domain: str) -> Build:
-    return _model_change(
+    return graph_change(
         lambda model: model.graph.node.append(
             helper.make_node(operator, ["x"], ["z"], domain=domain, ep_cache_context="/")
         )
@@ -217,16 +210,18 @@ def _node(operator: str, domain: str) -> Build:
 
 
 def _import(domain: str) -> Build:
-    return _model_change(lambda model: model.opset_import.append(helper.make_opsetid(domain, 1)))
+    return graph_change(lambda model: model.opset_import.append(helper.make_opsetid(domain, 1)))
 
 
-def _model_change(change: Callable[[onnx.ModelProto], object]) -> Build:
+def graph_change(change: Callable[[onnx.ModelProto], object], base: Callable[[Path], None] = good_model) -> Build:
     def build(folder: Path, canary: Canary) -> None:
-        good_model(folder)
+        base(folder)
+        (folder.parent / "secret.data").write_bytes(bytes(64))
         model = graph()
         change(model)
         (folder / "model.onnx").write_bytes(model.SerializeToString())
-        write_manifest_of(folder)
+        if base is not good_genai:
+            write_manifest_of(folder, {"form": "serial"} if base is good_serial else None)
 
     return build
 

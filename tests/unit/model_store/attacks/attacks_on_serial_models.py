@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from tests.unit.model_store.attacks.attack import Attack, Build, Canary
-from tests.unit.model_store.attacks.valid_folders import good_serial, graph, write_manifest_of
+from tests.unit.model_store.attacks.attacks_on_configs import config, put
+from tests.unit.model_store.attacks.attacks_on_graphs import external, graph_change
+from tests.unit.model_store.attacks.valid_folders import good_serial, write_manifest_of
 
 _DECODER = ("model", "decoder")
 _OPTIONS = (*_DECODER, "session_options")
@@ -28,25 +28,27 @@ def _configs() -> Iterator[Attack]:
         where = ".".join(place) or "the document"
         yield Attack(
             f"serial: custom_ops_library in {where}",
-            _set(*place, "custom_ops_library", to="CANARY"),
+            _changed(*place, "custom_ops_library", to="CANARY"),
             "custom_ops_library",
         )
     for name in ("../model.onnx", "/etc/passwd", "sub/model.onnx", "C:model.onnx", "missing.onnx", ""):
-        yield Attack(f"serial: a graph named {name!r}", _set(*_DECODER, "filename", to=name), "genai_config.json")
+        yield Attack(f"serial: a graph named {name!r}", _changed(*_DECODER, "filename", to=name), "genai_config.json")
     yield Attack(
         "serial: provider options",
-        _set(*_OPTIONS, "provider_options", to=[{"OpenVINO": {"library_path": "CANARY"}}]),
+        _changed(*_OPTIONS, "provider_options", to=[{"OpenVINO": {"library_path": "CANARY"}}]),
         "provider_options",
     )
-    yield Attack("serial: a second model", _set("model", "vision", to={"filename": "x.onnx"}), "model.vision")
+    yield Attack("serial: a second model", _changed("model", "vision", to={"filename": "x.onnx"}), "model.vision")
     for size in ("context_length", "vocab_size"):
-        yield Attack(f"serial: {size} of 2^40", _set("model", size, to=1 << 40), size)
+        yield Attack(f"serial: {size} of 2^40", _changed("model", size, to=1 << 40), size)
 
 
 def _graphs() -> Iterator[Attack]:
     for location in ("../model.data", "/etc/passwd", "a/../../x", "*/x/*", "absent.data"):
-        yield Attack(f"serial: weights in {location!r}", _external("location", location), "external data is")
-    yield Attack("serial: weights behind the end", _external("offset", str(1 << 40)), "behind the end")
+        yield Attack(
+            f"serial: weights in {location!r}", external({"location": location}, good_serial), "external data is"
+        )
+    yield Attack("serial: weights behind the end", external({"offset": str(1 << 40)}, good_serial), "behind the end")
 
     def foreign(model: onnx.ModelProto) -> None:
         model.graph.node[0].domain = "evil.ops"
@@ -57,9 +59,9 @@ def _graphs() -> Iterator[Attack]:
     def calls(model: onnx.ModelProto) -> None:
         model.graph.node[0].op_type = "EPContext"
 
-    yield Attack("serial: an operator of a foreign domain", _graph(foreign), "evil.ops")
-    yield Attack("serial: weights of an absurd shape", _graph(oversized), "their shape takes")
-    yield Attack("serial: an operator that runs an engine", _graph(calls), "EPContext")
+    yield Attack("serial: an operator of a foreign domain", graph_change(foreign, good_serial), "evil.ops")
+    yield Attack("serial: weights of an absurd shape", graph_change(oversized, good_serial), "their shape takes")
+    yield Attack("serial: an operator that runs an engine", graph_change(calls, good_serial), "EPContext")
 
 
 def _folders() -> Iterator[Attack]:
@@ -94,35 +96,5 @@ def _folders() -> Iterator[Attack]:
         yield Attack(f"serial: the form {form!r}", named, "is no form")
 
 
-def _set(*path: str, to: object) -> Build:
-    def build(folder: Path, canary: Canary) -> None:
-        good_serial(folder)
-        document: dict[str, Any] = json.loads((folder / "genai_config.json").read_bytes())
-        inner = document
-        for key in path[:-1]:
-            inner = inner.setdefault(key, {})
-        inner[path[-1]] = to
-        (folder / "genai_config.json").write_text(json.dumps(document).replace("CANARY", str(canary.library)))
-        write_manifest_of(folder, {"form": "serial"})
-
-    return build
-
-
-def _graph(change: Callable[[onnx.ModelProto], object]) -> Build:
-    def build(folder: Path, canary: Canary) -> None:
-        good_serial(folder)
-        model = graph()
-        change(model)
-        (folder / "model.onnx").write_bytes(model.SerializeToString())
-        write_manifest_of(folder, {"form": "serial"})
-
-    return build
-
-
-def _external(key: str, value: str) -> Build:
-    def change(model: onnx.ModelProto) -> None:
-        for entry in model.graph.initializer[0].external_data:
-            if entry.key == key:
-                entry.value = value
-
-    return _graph(change)
+def _changed(*path: str, to: object) -> Build:
+    return config(put(*path, to=to), base=good_serial)

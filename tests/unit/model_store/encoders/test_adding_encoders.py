@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,21 +19,13 @@ from edge_rag.runtime.encoder.tokenizer import pack_texts
 from edge_rag.runtime.model_folder.folder import ModelRole, verify_model_folder
 from edge_rag.runtime.session.sessions import open_session, ops_library
 from tests.fixtures.makers.tiny_encoder import BERT, XLM_ROBERTA, scorer, write_encoder, write_usage
+from tests.unit.model_store.adding import left_in
 
 TEXTS = ("how often", "Where is the valve?", "grease the bearings every month", "a", "NEVER plug a valve that lifts")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> StoreDirectory:
-    return StoreDirectory(tmp_path / "store")
-
-
 def request(folder: Path, precision: ModelPrecision | None = None, *, accept_loss: bool = False) -> AddRequest:
     return AddRequest(LocalFolder(folder), "tiny", precision, None, accept_loss=accept_loss)
-
-
-def left_in(store: StoreDirectory) -> list[str]:
-    return sorted(path.name for path in store.path.iterdir())
 
 
 def test_an_embedder_is_added_in_the_smallest_form_that_passes_with_pooling_and_prompts(
@@ -92,10 +82,3 @@ def test_weights_of_a_large_graph_lie_beside_it(tmp_path: Path, monkeypatch: pyt
     assert weights.stat().st_size > 40_000
     assert weights.stat().st_mode == graph.stat().st_mode
     np.testing.assert_array_equal(np.concatenate(found[0]), np.concatenate(found[1]))
-
-
-def test_torch_and_its_libraries_are_not_imported() -> None:
-    unwanted = "{'torch', 'transformers', 'sentence_transformers', 'safetensors'}"
-    module = "edge_rag.model_store.convert.prepare_encoder"
-    program = f"import sys, {module}; sys.exit(bool({unwanted} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -102,22 +102,24 @@ class HubServer:
         if body and name in self.break_off:
             self.break_off.discard(name)
             self.status = 503
-            request.send_response(200)
-            for key, value in headers.items():
-                request.send_header(key, value)
-            request.send_header("Content-Length", str(len(content)))
-            request.end_headers()
-            request.wfile.write(content[: len(content) // 2])
+            _send(request, 200, content, body, headers, sent=len(content) // 2)
             request.close_connection = True
             return
         _send(request, 206 if asked else 200, content[first:], body, headers)
 
 
-def _send(request: BaseHTTPRequestHandler, status: int, content: bytes, body: bool, headers: dict[str, str]) -> None:
+def _send(
+    request: BaseHTTPRequestHandler,
+    status: int,
+    content: bytes,
+    body: bool,
+    headers: dict[str, str],
+    sent: int | None = None,
+) -> None:
     request.send_response(status)
     for key, value in headers.items():
         request.send_header(key, value)
     request.send_header("Content-Length", str(len(content)))
     request.end_headers()
     if body:
-        request.wfile.write(content)
+        request.wfile.write(content[:sent])

@@ -20,7 +20,8 @@ from edge_rag.model_store.directory import StoreDirectory
 from edge_rag.model_store.source import AddRequest, ModelPackage, NoProgress, OllamaModel, PackagedModel
 from edge_rag.model_store.sources.ollama import find_in_ollama, ollama_stores
 from edge_rag.model_store.sources.packaged import stage_packaged
-from tests.synthetic.tiny_gguf import TinyModel, tiny_model
+from tests.synthetic.tiny_gguf import tiny_model
+from tests.unit.model_store.adding import calm
 
 MODEL = OllamaModel("registry.ollama.ai", "library", "tiny", "1b")
 LICENCE = b"Apache License, Version 2.0 ..."
@@ -154,18 +155,12 @@ def test_an_altered_licence_is_refused(ollama: OllamaStore) -> None:
         find_in_ollama(MODEL, (ollama.path,))
 
 
-def calm() -> TinyModel:
-    model = tiny_model("llama")
-    return replace(model, tensors={**model.tensors, "output.weight": 4 * model.tensors["output.weight"]})
-
-
 def test_a_model_of_ollama_is_added_with_its_licence_unless_its_file_was_altered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StoreDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights = calm().write(tmp_path / "tiny.gguf").read_bytes()
+    weights = calm(tiny_model("llama")).write(tmp_path / "tiny.gguf").read_bytes()
     ollama = OllamaStore(tmp_path / "ollama", weights)
     monkeypatch.setenv("OLLAMA_MODELS", str(ollama.path))
-    store = StoreDirectory(tmp_path / "store")
     manifest = add(store, AddRequest(MODEL, "tiny", None, None), NoProgress())
     assert manifest.source == f"ollama:tiny:1b, SHA-256 {hashlib.sha256(weights).hexdigest()}"
     assert (store.folder("tiny") / "LICENSE").read_bytes() == LICENCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -42,34 +43,17 @@ def test_a_source_is_read_and_written_the_same(text: str, model: Source) -> None
     assert str(model) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "hf:",
-        "hf:a",
-        "hf:a/",
-        "hf:/b",
-        "hf:a/b/c",
-        "hf:../b",
-        "hf:a/..",
-        "hf:a/b@../x",
-        "hf:a b/c",
-        "hf:a/b@",
-        "hf:a/b:",
-        "hf:a/b:../c",
-    ],
-)
-def test_what_is_no_model_of_the_hub_is_refused(text: str) -> None:
-    with pytest.raises(ModelNotAdded, match="hf:owner/name"):
-        parse_source(text)
+NO_MODELS = {
+    "hf:owner/name": "hf: hf:a hf:a/ hf:/b hf:a/b/c hf:../b hf:a/.. hf:a/b@../x hf:a b/c hf:a/b@ hf:a/b: hf:a/b:../c",
+    "ollama:name": "ollama: ollama:.. ollama:a/../b ollama:a/b/c/d ollama:a:b:c ollama:/a ollama:a:.b",
+}
 
 
-@pytest.mark.parametrize(
-    "text", ["ollama:", "ollama:..", "ollama:a/../b", "ollama:a/b/c/d", "ollama:a:b:c", "ollama:/a", "ollama:a:.b"]
-)
-def test_what_is_no_model_of_ollama_is_refused(text: str) -> None:
-    with pytest.raises(ModelNotAdded, match="ollama:name"):
-        parse_source(text)
+@pytest.mark.parametrize(("form", "texts"), NO_MODELS.items())
+def test_what_is_no_model_of_the_hub_or_of_ollama_is_refused(form: str, texts: str) -> None:
+    for text in re.split(r" (?=hf|ollama)", texts):
+        with pytest.raises(ModelNotAdded, match=form):
+            parse_source(text)
 
 
 def test_a_wheel_is_taken_by_the_name_of_its_package(tmp_path: Path) -> None:

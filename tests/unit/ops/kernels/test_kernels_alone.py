@@ -68,11 +68,7 @@ def arm64(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("processor", "expected"),
-    [
-        ("cortex-a53", ["scalar"]),
-        ("cortex-a76", ["scalar", "neon_dot"]),
-        ("max", ["scalar", "neon_dot", "neon_i8mm"]),
-    ],
+    [("cortex-a53", ["scalar"]), ("cortex-a76", ["scalar", "neon_dot"]), ("max", ["scalar", "neon_dot", "neon_i8mm"])],
 )
 def test_arm64_kernels_are_those_the_processor_runs_and_give_the_bits_of_this_machine(
     here: Path, arm64: Path, processor: str, expected: list[str]

@@ -28,14 +28,7 @@ def move(layer: PageViews, page_tokens: int, sources: Slots, targets: Slots, cos
 def turned(
     keys: NDArray[np.uint8], scales: Table, cosine: Table, sine: Table
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Turns keys.
-
-    Args:
-        keys: uint8 [n, heads, head size / 4, 4].
-        scales: float32 [n, heads].
-        cosine: float32 [pairs].
-        sine: float32 [pairs].
-    """
+    """Turns keys, uint8 [n, heads, head size / 4, 4], by angles, float32 [pairs]."""
     pairs = len(cosine)
     before = (keys.reshape(*keys.shape[:2], -1).astype(np.float32) - _KEY_BIAS) * scales[..., None]
     after = before.copy()

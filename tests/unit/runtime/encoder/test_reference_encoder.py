@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,23 +12,11 @@ import pytest
 
 from edge_rag.errors import ModelFolderInvalid, ModelNotLowerable
 from edge_rag.runtime.checkpoint.architectures import Settings
-from edge_rag.runtime.encoder.bert_graph import (
-    BertShape,
-    Pooling,
-    WeightPrecision,
-    build_cross_encoder,
-    build_encoder,
-)
+from edge_rag.runtime.encoder.bert_graph import BertShape, Pooling, WeightPrecision, build_cross_encoder, build_encoder
 from edge_rag.runtime.encoder.bert_network import read_network
 from edge_rag.runtime.encoder.checkpoint_weights import EncoderWeights
 from edge_rag.runtime.encoder.modern_bert_graph import ModernBertLayer, ModernBertShape, build_modern_bert_encoder
-from edge_rag.runtime.encoder.reference_encoder import (
-    classified,
-    gelu,
-    modern_reference_hidden,
-    pooled,
-    reference_hidden,
-)
+from edge_rag.runtime.encoder.reference_encoder import classified, modern_reference_hidden, pooled, reference_hidden
 from edge_rag.runtime.encoder.tokenizer import pack_texts
 from edge_rag.runtime.session.sessions import open_session, ops_library
 from tests.fixtures.makers.tiny_encoder import (
@@ -153,20 +140,6 @@ def test_every_score_is_that_of_the_unrounded_graph(tmp_path: Path, config: dict
     (found,) = run(build_cross_encoder(weights, shape, None), tmp_path / "model.onnx", **types)
     np.testing.assert_allclose(found.reshape(-1), scores, atol=1e-5)
     assert scores.std() > 0.01
-
-
-def test_gelu_is_that_of_the_error_function() -> None:
-    values = np.linspace(-8, 8, 2001, dtype=np.float32)
-    exact = [value * 0.5 * (1 + math.erf(value / math.sqrt(2))) for value in values.tolist()]
-    np.testing.assert_allclose(gelu(values), exact, atol=1e-6)
-
-
-def test_bfloat16_is_read_as_the_values_it_stores(tmp_path: Path) -> None:
-    exact, rounded = (read(write_encoder(tmp_path / kind, BERT, kind), BERT) for kind in ("F32", "BF16"))
-    assert set(exact) == set(rounded)
-    assert exact.elements == sum(exact[name].size for name in exact)
-    for name in exact:
-        np.testing.assert_allclose(rounded[name], exact[name], rtol=2**-7)
 
 
 @pytest.mark.parametrize(

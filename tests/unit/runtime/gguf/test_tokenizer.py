@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -28,12 +27,11 @@ SENTENCES = [
 ]  # fmt: skip
 
 
-def rebuilt(folder: Path, metadata: Mapping[str, object]) -> Tokenizer:
+def rebuilt(folder: Path, **metadata: object) -> Tokenizer:
     model = tiny_model("llama")
     values = {key: value for key, value in model.metadata.items() if not key.startswith("tokenizer.")}
-    return read_tokenizer(
-        GgufFile(type(model)("llama", {**values, **metadata}, model.tensors).write(folder / "tokenizer.gguf"))
-    )
+    values |= {f"tokenizer.ggml.{key}": value for key, value in metadata.items()}
+    return read_tokenizer(GgufFile(type(model)("llama", values, model.tensors).write(folder / "tokenizer.gguf")))
 
 
 def trained(kind: models.Model, **parts: object) -> Tokenizer:
@@ -53,16 +51,8 @@ def test_a_byte_level_bpe_encodes_and_decodes_every_script(pre: str, tmp_path: P
     ids = original.get_vocab()
     tokens = sorted(ids, key=lambda token: ids[token])
     merges = [" ".join(pair) for pair in json.loads(original.to_str())["model"]["merges"]]
-    tokenizer = rebuilt(
-        tmp_path,
-        {
-            "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.pre": pre,
-            "tokenizer.ggml.tokens": tokens,
-            "tokenizer.ggml.token_type": [3] * len(SPECIAL) + [1] * (len(tokens) - len(SPECIAL)),
-            "tokenizer.ggml.merges": merges,
-        },
-    )
+    kinds = [3] * len(SPECIAL) + [1] * (len(tokens) - len(SPECIAL))
+    tokenizer = rebuilt(tmp_path, model="gpt2", pre=pre, tokens=tokens, token_type=kinds, merges=merges)
     assert tokenizer.get_vocab() == ids
     for sentence in SENTENCES:
         found = tokenizer.encode(sentence, add_special_tokens=False)
@@ -85,15 +75,7 @@ def test_a_byte_level_bpe_encodes_and_decodes_every_script(pre: str, tmp_path: P
     ],
 )
 def test_texts_are_divided_as_the_model_family_does(pre: str, text: str, pieces: list[str], tmp_path: Path) -> None:
-    tokenizer = rebuilt(
-        tmp_path,
-        {
-            "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.pre": pre,
-            "tokenizer.ggml.tokens": list(VOCABULARY),
-            "tokenizer.ggml.merges": ["a b"],
-        },
-    )
+    tokenizer = rebuilt(tmp_path, model="gpt2", pre=pre, tokens=list(VOCABULARY), merges=["a b"])
     assert tokenizer.pre_tokenizer is not None
     assert [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)] == pieces
 
@@ -112,15 +94,9 @@ def test_a_sentencepiece_bpe_follows_from_the_scores_of_its_pieces(prefix: bool,
     ids = original.get_vocab()
     tokens = sorted(ids, key=lambda token: ids[token])
     kinds = [2, 3, 3, *[6] * 256, *[1] * (len(tokens) - 259)]
+    scores = [-float(number) for number in range(len(tokens))]
     tokenizer = rebuilt(
-        tmp_path,
-        {
-            "tokenizer.ggml.model": "llama",
-            "tokenizer.ggml.tokens": tokens,
-            "tokenizer.ggml.token_type": kinds,
-            "tokenizer.ggml.scores": [-float(number) for number in range(len(tokens))],
-            "tokenizer.ggml.add_space_prefix": prefix,
-        },
+        tmp_path, model="llama", tokens=tokens, token_type=kinds, scores=scores, add_space_prefix=prefix
     )
     for sentence in SENTENCES:
         found = tokenizer.encode(sentence, add_special_tokens=False)
@@ -139,12 +115,10 @@ def test_a_unigram_is_the_same_model(tmp_path: Path) -> None:
     original.model = models.Unigram(vocabulary, 0, False)
     tokenizer = rebuilt(
         tmp_path,
-        {
-            "tokenizer.ggml.model": "t5",
-            "tokenizer.ggml.tokens": [piece for piece, _ in vocabulary],
-            "tokenizer.ggml.token_type": [2, 3, *[1] * (len(vocabulary) - 2)],
-            "tokenizer.ggml.scores": [float(score) for _, score in vocabulary],
-        },
+        model="t5",
+        tokens=[piece for piece, _ in vocabulary],
+        token_type=[2, 3, *[1] * (len(vocabulary) - 2)],
+        scores=[float(score) for _, score in vocabulary],
     )
     for sentence in SENTENCES:
         assert tokenizer.encode(sentence).ids == original.encode(sentence).ids
@@ -160,4 +134,4 @@ def test_any_text_comes_back(text: str, tmp_path_factory: pytest.TempPathFactory
 
 def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelFolderInvalid, match=r"tokenizer\.ggml\.model is 'bert'"):
-        rebuilt(tmp_path, {"tokenizer.ggml.model": "bert", "tokenizer.ggml.tokens": ["a"]})
+        rebuilt(tmp_path, model="bert", tokens=["a"])

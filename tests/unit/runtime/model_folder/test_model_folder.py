@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -43,13 +42,6 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     (folder / "manifest.json").write_text(json.dumps(document))
 
 
-def list_file(folder: Path, path: str, content: bytes) -> None:
-    def change(document: dict[str, Any]) -> None:
-        document["files"][path] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-
-    rewrite(folder, change)
-
-
 def test_a_written_folder_verifies_and_its_manifest_is_read_back(folder: Path) -> None:
     manifest = verify_model_folder(folder, ModelRole.EMBEDDER, required=("model.data",))
     assert (manifest.name, manifest.role, manifest.licence) == ("tiny", ModelRole.EMBEDDER, "Apache-2.0")
@@ -77,22 +69,6 @@ class Damage:
     says: tuple[str, ...]
 
 
-def truncate(folder: Path) -> None:
-    os.truncate(folder / "model.data", 17)
-
-
-def flip_a_bit(folder: Path) -> None:
-    content = bytearray((folder / "model.data").read_bytes())
-    content[4321] ^= 1
-    (folder / "model.data").write_bytes(content)
-
-
-def link_to_a_copy(folder: Path) -> None:
-    outside = folder.parent / "outside.onnx"
-    (folder / "model.data").rename(outside)
-    (folder / "model.data").symlink_to(outside)
-
-
 def link_a_folder(folder: Path) -> None:
     (folder / "parts").rename(folder.parent / "parts")
     (folder / "parts").symlink_to(folder.parent / "parts", target_is_directory=True)
@@ -106,19 +82,6 @@ def link_the_manifest(folder: Path) -> None:
 def hard_link_that_others_can_write(folder: Path) -> None:
     os.link(folder / "model.data", folder.parent / "second-name")
     (folder / "model.data").chmod(0o666)
-
-
-def put_a_fifo_in_place(folder: Path) -> None:
-    (folder / "model.data").unlink()
-    os.mkfifo(folder / "model.data")
-
-
-def climb(path: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        (folder.parent / "canary").write_bytes(b"canary")
-        list_file(folder, path, b"canary")
-
-    return change
 
 
 def replace_manifest(content: str | bytes) -> Callable[[Path], object]:
@@ -139,48 +102,25 @@ def set_record(record: object) -> Callable[[Path], None]:
     return lambda folder: rewrite(folder, lambda document: document["files"].__setitem__("model.data", record))
 
 
+RECORD = {"sha256": "0" * 64, "bytes": 6}
+
 DAMAGES = {
     "the folder is gone": Damage(lambda folder: folder.rename(folder.parent / "gone"), ("no such model folder",)),
     "no manifest": Damage(lambda folder: (folder / "manifest.json").unlink(), ("manifest.json", "not a model folder")),
-    "a file is missing": Damage(lambda folder: (folder / "tokenizer.json").unlink(), ("tokenizer.json", "missing")),
     "a nested file is missing": Damage(lambda folder: (folder / "parts/extra.data").unlink(), ("parts/extra.data",)),
-    "truncated": Damage(truncate, ("model.data", "truncated", "8000 bytes expected", "17 found")),
     "emptied": Damage(lambda folder: os.truncate(folder / "model.data", 0), ("truncated", "0 found")),
-    "one bit flipped": Damage(flip_a_bit, ("model.data", "altered", "SHA-256")),
     "grown": Damage(lambda folder: os.truncate(folder / "model.data", 8001), ("model.data", "longer", "8000")),
-    "a stray file": Damage(lambda folder: (folder / "x.so").write_bytes(b"x"), ("x.so", "not in the manifest")),
     "a stray nested file": Damage(lambda folder: (folder / "parts/.x").write_bytes(b"x"), ("parts/.x",)),
-    "a symbolic link": Damage(link_to_a_copy, ("model.data", "symbolic link")),
     "a linked folder": Damage(link_a_folder, ("parts", "symbolic link")),
     "a linked manifest": Damage(link_the_manifest, ("manifest.json", "symbolic link")),
     "a dangling link": Damage(lambda folder: (folder / "y").symlink_to("/nowhere"), ("y", "symbolic link")),
     "a hard link others can write": Damage(hard_link_that_others_can_write, ("model.data", "hard link", "copy")),
-    "a FIFO": Damage(put_a_fifo_in_place, ("model.data", "not a plain file")),
-    "a path that climbs": Damage(climb("../canary"), ("../canary", "inside the folder")),
-    "a path that climbs later": Damage(climb("parts/../../canary"), ("inside the folder",)),
-    "an absolute path": Damage(climb("/etc/passwd"), ("/etc/passwd", "inside the folder")),
-    "a Windows path": Damage(climb("..\\canary"), ("inside the folder",)),
-    "a drive": Damage(climb("C:canary"), ("inside the folder",)),
-    "a path with a dot": Damage(climb("./model.data"), ("inside the folder",)),
-    "an empty path": Damage(climb(""), ("inside the folder",)),
-    "a path with a line break": Damage(climb("a\nb"), ("inside the folder",)),
-    "the manifest lists itself": Damage(climb("manifest.json"), ("cannot list itself",)),
-    "not JSON": Damage(replace_manifest("{"), ("manifest.json", "not a valid manifest")),
+    "the manifest lists itself": Damage(set_key("files", {"manifest.json": RECORD}), ("cannot list itself",)),
     "not UTF-8": Damage(replace_manifest(b"\xff\xfe"), ("manifest.json", "not a valid manifest")),
     "not an object": Damage(replace_manifest("[]"), ("manifest.json", "not a valid manifest")),
-    "nested without end": Damage(replace_manifest("[" * 200_000), ("manifest.json",)),
-    "a huge manifest": Damage(replace_manifest(b" " * (1 << 21)), ("manifest.json", "larger than")),
-    "a repeated key": Damage(replace_manifest('{"format": 1, "format": 1}'), ("given twice",)),
     "a number that is none": Damage(replace_manifest('{"format": NaN}'), ("NaN",)),
-    "another format": Damage(set_key("format", 3), ("format",)),
     "an earlier format with a digest": Damage(set_key("sha256", "0" * 64), ("sha256",)),
-    "format as text": Damage(set_key("format", "1"), ("format",)),
-    "an unknown role": Damage(set_key("role", "oracle"), ("role",)),
-    "an unknown key": Damage(set_key("custom_ops_library", "x.so"), ("custom_ops_library",)),
     "no licence": Damage(drop_key("licence"), ("licence",)),
-    "an empty source": Damage(set_key("source", ""), ("source",)),
-    "a name that is a path": Damage(set_key("name", "../up"), ("name",)),
-    "no files": Damage(set_key("files", {}), ("files",)),
     "a hash that is none": Damage(set_record({"sha256": "00", "bytes": 8000}), ("sha256",)),
     "a size as text": Damage(set_record({"sha256": "0" * 64, "bytes": "8000"}), ("bytes",)),
     "a negative size": Damage(set_record({"sha256": "0" * 64, "bytes": -1}), ("bytes",)),
@@ -190,6 +130,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_damaged_or_hostile_folder_is_refused_by_name(folder: Path, damage: Damage) -> None:
+    """More is in the table of attacks on the model store."""
     verify_model_folder(folder)
     damage.do(folder)
     with pytest.raises(ModelFolderInvalid) as refused:

@@ -41,6 +41,12 @@ def opened(name: str, folder: Path) -> tuple[DecoderDescription, CheckpointWeigh
     return description, CheckpointWeights(folder / "tiny", description)
 
 
+def fitting(name: str, folder: Path) -> tuple[DecoderDescription, CheckpointWeights, FittedDecoder]:
+    description, weights = opened(name, folder)
+    (folder / "fitted").mkdir()
+    return description, weights, FittedDecoder(description, weights, folder / "fitted")
+
+
 def stretched(description: DecoderDescription, weights: CheckpointWeights) -> BalancedWeights:
     factors = np.ones((KV_HEADS, HEAD_SIZE), np.float32)
     factors[:, [3, 3 + HEAD_SIZE // 2]] = FACTOR
@@ -74,9 +80,7 @@ def spread(description: DecoderDescription, weights: BalancedWeights) -> float:
 
 
 def test_four_bits_eight_bits_and_both_agree_with_the_weights_the_more_bits_the_better(tmp_path: Path) -> None:
-    description, weights = opened("llama", tmp_path)
-    (tmp_path / "fitted").mkdir()
-    fitted = FittedDecoder(description, weights, tmp_path / "fitted")
+    description, weights, fitted = fitting("llama", tmp_path)
     reported: list[str] = []
     fitted.fit(CALIBRATION, reported.append)
     assert reported[1:-1] == [f"fitting layer {number} of {LAYERS} to 4 bits" for number in range(1, LAYERS + 1)]
@@ -102,9 +106,7 @@ def test_frequent_tokens_have_eight_bits_within_the_budget(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edge_rag.runtime.quantization.fitting.NARROW_BITS", 5.2)
-    description, weights = opened(name, tmp_path)
-    (tmp_path / "fitted").mkdir()
-    fitted = FittedDecoder(description, weights, tmp_path / "fitted")
+    description, weights, fitted = fitting(name, tmp_path)
     fitted.fit([CALIBRATION[0] % 64], lambda line: None)
     frequent = fitted.frequent
     assert 0 < frequent <= len(VOCABULARY) // 4
@@ -124,17 +126,13 @@ def test_frequent_tokens_have_eight_bits_within_the_budget(
 
 def test_first_tokens_that_texts_do_not_use_get_no_more_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge_rag.runtime.quantization.fitting.NARROW_BITS", 5.2)
-    description, weights = opened("llama", tmp_path)
-    (tmp_path / "fitted").mkdir()
-    fitted = FittedDecoder(description, weights, tmp_path / "fitted")
+    *_, fitted = fitting("llama", tmp_path)
     fitted.fit([np.full(50, len(VOCABULARY) - 1)], lambda line: None)
     assert fitted.frequent == 0
 
 
 def test_measured_costs_cover_every_unit_and_add_up_to_what_a_kind_costs(tmp_path: Path) -> None:
-    description, weights = opened("llama", tmp_path)
-    (tmp_path / "fitted").mkdir()
-    fitted = FittedDecoder(description, weights, tmp_path / "fitted")
+    description, _, fitted = fitting("llama", tmp_path)
     fitted.fit(CALIBRATION, lambda line: None)
     measured = iter(range(1, 100))
     costs = measured_costs(description, fitted, [TEXT[:8]], lambda logits: float(next(measured)), lambda line: None)

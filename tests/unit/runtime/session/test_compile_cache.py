@@ -131,18 +131,6 @@ def test_recorded_files_of_a_provider_stay_for_the_next_start(tmp_path: Path) ->
     assert found.read_bytes() == b"whole.engine"
 
 
-@pytest.mark.parametrize("key", OTHERS)
-def test_an_engine_of_another_model_version_or_gpu_is_not_where_the_provider_looks(
-    tmp_path: Path, key: CompiledKey
-) -> None:
-    old = engines(tmp_path).folder
-    other = CompiledGraphs(tmp_path, "m-tensorrt", key)
-    assert other.remove_unverified() == 0
-    assert other.folder != old
-    other.remove_other_keys()
-    assert not old.exists()
-
-
 def test_an_unknown_altered_or_partial_engine_is_removed_before_the_provider_reads_it(tmp_path: Path) -> None:
     folder = engines(tmp_path).folder
     (folder / "whole.engine").write_bytes(b"whole.enginE")

@@ -20,20 +20,13 @@ from edge_rag.runtime.model_folder.graph_check import check_graph
 from edge_rag.runtime.session.sessions import open_session
 from tests.support.accelerators.cuda import cuda_copy
 from tests.support.accelerators.cuda_reference import CudaReference
-from tests.synthetic.tiny_model import FAMILIES, FIXTURES, QUANTIZED, Logits, TokenIds, reference
+from tests.synthetic.tiny_model import FAMILIES, FIXTURES, QUANTIZED, Logits, TokenIds, position_errors, reference
 
 SMALL = Path(__file__).parents[4] / "fixtures" / "quoter"
 
 
 def text(name: str) -> TokenIds:
     return reference(next(family for family in FAMILIES if name.startswith(family))).token_ids
-
-
-def distances(found: Logits, expected: Logits) -> Logits:
-    """Each position's distance of the logits, as a share of how far they are from all being equal."""
-    spread = expected - expected.mean(axis=1, keepdims=True)
-    distance: Logits = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(spread, axis=1)
-    return distance
 
 
 def divergence(found: Logits, expected: Logits) -> float:
@@ -55,7 +48,7 @@ def test_it_computes_the_logits_of_the_paged_form(name: str, tmp_path: Path) -> 
     expected = teacher_forced_logits(PagedDecoder.open(folder, 4), token_ids, 60)
     found = teacher_forced_logits(CudaReference(folder, 4), token_ids, 60)
     # INT8 with a scale a channel rounds otherwise than with one a token: a few close decisions fall otherwise, too.
-    assert distances(found, expected).max() < 0.06
+    assert position_errors(found, expected).max() < 0.06
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.95
 
 
@@ -67,7 +60,7 @@ def test_the_default_model_chooses_the_same_tokens_but_for_close_decisions(tmp_p
     expected = teacher_forced_logits(PagedDecoder.open(folder, 16), token_ids, 400)
     found = teacher_forced_logits(CudaReference(folder, 16), token_ids, 400)
     assert divergence(found, expected) < 0.005
-    assert distances(found, expected).mean() < 0.04
+    assert position_errors(found, expected).mean() < 0.04
     assert (found.argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.94
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,12 +72,6 @@ def test_a_provider_that_is_not_there_is_refused_before_anything_is_prepared(
         with pytest.raises(ProviderUnavailable, match=f"{provider.value} cannot be used: .*built without it"):
             refused()
     assert not compiled.exists()
-
-
-def test_without_openvino_the_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime_ep_openvino", None)
-    with pytest.raises(ProviderUnavailable, match=r"openvino cannot be used: .*install onnxruntime-ep-openvino"):
-        open_text_encoder_on_gpu(EMBEDDER, place(tmp_path, Provider.OPENVINO), ignore)
 
 
 def test_a_model_of_the_other_kind_is_refused(small: Path, tmp_path: Path) -> None:

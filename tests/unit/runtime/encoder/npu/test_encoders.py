@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +10,8 @@ from edge_rag.errors import ProviderUnavailable
 from edge_rag.runtime.encoder.cross_encoder import PairEncoder
 from edge_rag.runtime.encoder.npu.encoders import GraphReady, open_pair_encoder_on_npu, open_text_encoder_on_npu
 from edge_rag.runtime.encoder.text_encoder import TextEncoder
-from tests.support.accelerators.npu import (
-    CROSS_ENCODER,
-    EMBEDDER,
-    REPOSITORY,
-    needs_npu,
-    npu_pair_encoder,
-    npu_text_encoder,
-    small_embedder,
-)
+from tests.support.accelerators.npu import CROSS_ENCODER, needs_npu, npu_pair_encoder, small_embedder
 
-SHARED = Path(os.environ.get("EDGE_RAG_SHARED", REPOSITORY.parent / "shared"))
-QUESTIONS = SHARED / "data" / "xquad-a.json"
 LEAST_AGREEMENT = 0.98
 
 pytestmark = needs_npu
@@ -90,30 +79,6 @@ def test_a_cross_encoder_ranks_on_the_npu_as_on_the_cpu(npu_graphs: Path) -> Non
     scores = npu_pair_encoder(npu_graphs).score(pairs)
     np.testing.assert_allclose(scores, expected, atol=0.05)
     assert rank_correlation(scores, expected) >= LEAST_AGREEMENT
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not QUESTIONS.exists(), reason=f"{QUESTIONS} is not there")
-def test_embedder_and_late_interaction_rank_on_the_npu_as_on_the_cpu(npu_graphs: Path) -> None:
-    paragraphs = [
-        paragraph for article in json.loads(QUESTIONS.read_text())["data"] for paragraph in article["paragraphs"]
-    ]
-    questions = [paragraph["qas"][0]["question"] for paragraph in paragraphs[::24]]
-    passages = [paragraph["context"][:110] for paragraph in paragraphs[::12]]
-    encoders = npu_text_encoder(npu_graphs), TextEncoder.open(EMBEDDER)
-    by_vector = [encoder.embed_questions(questions) @ encoder.embed(passages).T for encoder in encoders]
-    by_token = [late_interaction(encoder, questions, passages) for encoder in encoders]
-    for npu, cpu in (by_vector, by_token):
-        assert rank_correlation(npu, cpu) >= LEAST_AGREEMENT
-        each = [rank_correlation(one, other) for one, other in zip(npu, cpu, strict=True)]
-        assert np.mean(each) >= LEAST_AGREEMENT
-
-
-def late_interaction(encoder: TextEncoder, questions: list[str], passages: list[str]) -> np.ndarray:
-    """What the default reranker compares: of each token of a question, the passage's token most like it."""
-    made = encoder.token_vectors([*questions, *passages])
-    ours, others = made[: len(questions)], made[len(questions) :]
-    return np.array([[(one.vectors @ other.vectors.T).max(axis=1).mean() for other in others] for one in ours])
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:

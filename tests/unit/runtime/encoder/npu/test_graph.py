@@ -123,9 +123,3 @@ def test_a_scale_covers_its_range_and_represents_0_exactly(extent: tuple[float, 
 def test_a_calibration_text_may_be_longer_than_what_is_run(parts: BertParts, tokenizer: TextTokenizer) -> None:
     (window,) = tokenizer.windows("pump " * (CALIBRATION_TOKENS + 20))
     assert calibrate(parts, [window]).mask < -24
-
-
-def test_padding_repeats_the_first_token_and_is_masked() -> None:
-    inputs = padded_inputs(np.arange(6, dtype=np.float32).reshape(2, 3), 4, -50.0)
-    np.testing.assert_array_equal(inputs["embedded"][2:], [[0, 1, 2], [0, 1, 2]])
-    np.testing.assert_array_equal(inputs["bias"].reshape(-1), [0, 0, -50, -50])
