@@ -1,7 +1,5 @@
 """Both clients behind one interface, so that one contract suite covers them."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import threading

@@ -1,7 +1,5 @@
 """The contract of the client for asyncio alone: it follows the tasks that use it."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import threading

@@ -1,7 +1,5 @@
 """The contract of both clients, against a scripted server."""
 
-from __future__ import annotations
-
 import io
 import threading
 from collections.abc import Callable, Iterator

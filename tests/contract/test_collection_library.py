@@ -1,7 +1,5 @@
 """What collections promise the server, over real SQLite and FAISS."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path

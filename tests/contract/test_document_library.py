@@ -1,7 +1,5 @@
 """What the document library promises, over real SQLite and FAISS."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What every encoder promises the retriever (``Embedder``) and the reranker (``TokenVectorizer``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What the pipeline may rely on, of every implementation of its port ``Generator``."""
 
-from __future__ import annotations
-
 import tempfile
 import threading
 import time

@@ -1,7 +1,5 @@
 """What the job store promises the pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

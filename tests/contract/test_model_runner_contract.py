@@ -1,7 +1,5 @@
 """What the engine may rely on, of every implementation of its port ``ModelRunner``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

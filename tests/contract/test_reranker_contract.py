@@ -1,7 +1,5 @@
 """What every ``Reranker`` promises the pipeline, over real text with real models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import isfinite

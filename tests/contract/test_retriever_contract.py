@@ -1,7 +1,5 @@
 """What the retriever promises the pipeline, over real text with the real encoder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import log
 from pathlib import Path

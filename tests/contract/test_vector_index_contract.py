@@ -1,7 +1,5 @@
 """What every ``VectorIndex`` promises the retriever."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

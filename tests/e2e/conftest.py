@@ -1,7 +1,5 @@
 """Daemons for the tests; the shared one holds the sample documents in collection ``default``."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The library that fails the disk of a process it is preloaded into."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

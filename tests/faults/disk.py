@@ -1,7 +1,5 @@
 """What was written when, and what of it is on a disk that lost its power."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Iterator

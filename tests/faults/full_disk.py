@@ -3,8 +3,6 @@
 full_disk.py ROOT document|collection|read-only
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

@@ -3,8 +3,6 @@
 migrating.py OLD ROOT STEP      for n = 1, 1 + STEP, ...: ROOT/n is what is left of a copy of OLD
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

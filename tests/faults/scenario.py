@@ -7,8 +7,6 @@
 ROOT/start is made first; ROOT/N is what the n-th run leaves, with the acknowledged acts in ROOT/N.acts.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

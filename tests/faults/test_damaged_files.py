@@ -1,7 +1,5 @@
 """Each file of a data directory with a flipped byte, emptied or cut off: what happens, and what is said."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whatever a disk or a lack of power does, what was acknowledged is there, whole, and what was deleted is not."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

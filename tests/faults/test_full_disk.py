@@ -1,7 +1,5 @@
 """Deleting is the way out of a full disk, so it works on one; a read-only disk is named as such."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

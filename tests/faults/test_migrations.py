@@ -1,7 +1,5 @@
 """A process killed while it brings an old database up to date leaves what can be opened, with all that is in it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

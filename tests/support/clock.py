@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-
 class Clock:
     """A clock that a test sets, seconds."""
 

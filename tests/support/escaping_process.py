@@ -4,8 +4,6 @@ Arguments: the path of a file of the daemon, and ``confined`` or ``free``. It pr
 name as JSON, 0 for success. ``free`` skips the confinement and what cannot be undone: it shows that the attempts work.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

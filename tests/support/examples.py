@@ -1,7 +1,5 @@
 """How many examples property tests draw."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 
 _EVERYDAY = 20

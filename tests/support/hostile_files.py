@@ -4,8 +4,6 @@ All are small; what they ask for is not. ``CANARY_FILE`` and ``CANARY_URL`` stan
 what a file says would read or call something.
 """
 
-from __future__ import annotations
-
 import io
 import zipfile
 import zlib

@@ -1,7 +1,5 @@
 """Manifests of the models that tests make."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pydantic import JsonValue

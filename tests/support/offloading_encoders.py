@@ -1,7 +1,5 @@
 """A box that offloads encoding over real gRPC, composed as in the daemon."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

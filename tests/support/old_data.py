@@ -1,7 +1,5 @@
 """Data directories that older versions wrote."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

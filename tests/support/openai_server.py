@@ -1,7 +1,5 @@
 """A server with the OpenAI-compatible HTTP API over a real model: messages in, text out as server-sent events."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

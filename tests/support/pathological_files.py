@@ -4,8 +4,6 @@ All are deterministic. ``pathological_files`` are read in time that grows with t
 libraries minutes that we do not change; the limit of processor time ends them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Serves a generator to peers: the real Generation service over real gRPC, on a thread of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator

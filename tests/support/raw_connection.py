@@ -1,7 +1,5 @@
 """One HTTP/2 connection, frame by frame: a client that does what gRPC's own would never do."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import struct

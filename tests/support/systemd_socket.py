@@ -1,7 +1,5 @@
 """A service manager's side of systemd's protocol: a socket that takes what a daemon says of itself."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A program at a terminal of its own: keys are sent to it, and what it shows is read."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

@@ -6,8 +6,6 @@ FOLDER is empty, for files in between. Prints a line of JSON for each file: its 
 error with which it was refused, or null if it was read. The first file is sound.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import resource

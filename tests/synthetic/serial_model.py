@@ -1,7 +1,5 @@
 """A tiny model of onnxruntime-genai, which runs as it is, one request at a time."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

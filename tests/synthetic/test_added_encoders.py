@@ -1,7 +1,5 @@
 """Embedders and cross-encoders from their checkpoints through ``edge-rag models add``."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

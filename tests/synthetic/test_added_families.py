@@ -1,7 +1,5 @@
 """Each family from a Hugging Face folder to its first token through ``edge-rag models add``."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

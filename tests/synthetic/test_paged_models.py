@@ -1,7 +1,5 @@
 """Paged models against Hugging Face's logits: any chunks, any company, any pages, the same logits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

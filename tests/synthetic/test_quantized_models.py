@@ -1,7 +1,5 @@
 """Quantized models over the project's own products."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from pathlib import Path

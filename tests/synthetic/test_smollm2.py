@@ -4,8 +4,6 @@ llama.cpp's figures were recorded on the same file and the same tokens (``script
 ceb89611); those of float32 are computed by ``models add``. Trained weights show losses that random ones do not.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

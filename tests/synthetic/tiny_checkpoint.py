@@ -3,8 +3,6 @@
 The weights are those of ``tiny_gguf``, under Hugging Face's names, with the two halves of rotated heads apart.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

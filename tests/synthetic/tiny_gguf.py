@@ -1,7 +1,5 @@
 """Tiny random GGUF files of every architecture, laid out as llama.cpp's converter does."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tiny models of tests/fixtures, driven as the engine drives them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A model that one box exports and another imports, chooses and answers with."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A chat at a terminal over the sample documents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

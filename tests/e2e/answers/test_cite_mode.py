@@ -1,7 +1,5 @@
 """Free text that is checked, through a real daemon with the default model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

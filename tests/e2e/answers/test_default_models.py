@@ -2,8 +2,6 @@
 while it runs.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import urllib.request

@@ -1,7 +1,5 @@
 """Embeddings and reranking over HTTP, by the official OpenAI client and by plain requests."""
 
-from __future__ import annotations
-
 import base64
 import json
 import urllib.error

@@ -1,7 +1,5 @@
 """A daemon with the profile of a board with an NPU: on the simulator, and where its plugin is missing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

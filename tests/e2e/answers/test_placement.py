@@ -1,7 +1,5 @@
 """A profile whose providers cannot be had: loud, one way or the other."""
 
-from __future__ import annotations
-
 import socket
 import urllib.request
 from collections.abc import Callable

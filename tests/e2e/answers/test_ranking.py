@@ -1,7 +1,5 @@
 """What a collection's settings do to the ranking, and what a search says about it, over real gRPC."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

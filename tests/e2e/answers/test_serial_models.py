@@ -1,7 +1,5 @@
 """A model of onnxruntime-genai, from its folder through ``models add`` to answers over gRPC."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A citation tells the line of the file that it is from, and the stored text at its range is what it quotes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Another model takes a role while questions keep coming."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

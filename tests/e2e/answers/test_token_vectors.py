@@ -1,7 +1,5 @@
 """A first question encodes no passage: the reranker takes the token vectors that ingest computed."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Playwright's blocking API keeps an event loop of its own running in this thread 
 asynchronous test can run meanwhile: the browser lives for one file, and the tests here are not asynchronous.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What administrators do in the console: tokens, pairing of devices, feedback and models."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Asking in the console: what is offered, stopped, refused, lost, kept and taken along."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How the box is: live numbers, requests and the trail of one, usage, backups, certificates, and what readers see."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Chunks of a document, test questions and settings of a collection, as operators see and change them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Bringing documents in, finding them again, and what becomes of them, in a browser."""
 
-from __future__ import annotations
-
 import html
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Every view and every tab in it: for everybody (WCAG 2.2 AA in both themes), by keyboard, on a phone and on a wall."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path

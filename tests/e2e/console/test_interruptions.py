@@ -1,7 +1,5 @@
 """What happens to a user's work when the token is revoked, or the box goes down, while a question is asked."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The page that every view is in: how little of it is sent."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.sync_api import expect

@@ -1,7 +1,5 @@
 """From a question to the very words in the document: in text and on a PDF's page, by pointer and by keyboard."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

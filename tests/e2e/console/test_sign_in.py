@@ -1,7 +1,5 @@
 """Signing in and out in a browser: by a link with a code, by typing, and after a token was revoked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

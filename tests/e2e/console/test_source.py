@@ -1,7 +1,5 @@
 """The source pane in a real browser: cited ranges in text and on pages, exactly where the stored offsets say."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

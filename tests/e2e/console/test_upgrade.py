@@ -1,7 +1,5 @@
 """A page that is open while the box gets another version of the console."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.sync_api import Route, expect

@@ -1,7 +1,5 @@
 """Backups of a running daemon, put back into other data directories."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Collections over real gRPC: made, listed, changed, kept when empty, and gone with all that was in them."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

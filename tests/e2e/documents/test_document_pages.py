@@ -1,7 +1,5 @@
 """Originals of documents and their pages over HTTP: what a citation leads to."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import io

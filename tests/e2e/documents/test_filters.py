@@ -1,7 +1,5 @@
 """Filters over real gRPC: k results are k results, in searches and in answers."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

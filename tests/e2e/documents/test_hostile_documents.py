@@ -1,7 +1,5 @@
 """A real daemon takes hostile files and answers questions meanwhile."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Ingest as jobs: accepted for good, followed, resumed after a kill, cancelled."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Answers name languages, through the command line and a daemon."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Metadata over real gRPC: where it comes from, who wins, and where it is seen."""
 
-from __future__ import annotations
-
 import io
 import json
 from datetime import UTC, datetime

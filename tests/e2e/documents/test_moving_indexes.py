@@ -1,7 +1,5 @@
 """A collection's vectors move to Milvus and back while a daemon answers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -3,8 +3,6 @@
 ``tests/fixtures/makers/make_old_data.py`` writes each archive with the last code of its schema.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import lzma

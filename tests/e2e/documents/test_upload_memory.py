@@ -1,7 +1,5 @@
 """What clients send and leave unread costs the daemon no more memory than its plan has for messages."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

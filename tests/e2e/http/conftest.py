@@ -1,7 +1,5 @@
 """The official clients of the daemon that serves HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests that no honest client sends: each is refused, and others are answered meanwhile."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

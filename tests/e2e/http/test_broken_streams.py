@@ -1,7 +1,5 @@
 """Streams that do not end well, as the official client sees them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Client certificates over HTTP: the name stands for a token, as over gRPC, and the authority can be replaced."""
 
-from __future__ import annotations
-
 import http.client
 import signal
 import socket

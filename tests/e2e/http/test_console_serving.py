@@ -1,7 +1,5 @@
 """The console as it is served: its page and files for callers without an identity, and sessions of browsers."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import http.client

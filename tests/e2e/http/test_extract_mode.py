@@ -1,7 +1,5 @@
 """Extracted values by gRPC, the command line, the JSON API and OpenAI's client."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who may call what over HTTP: tokens, roles, collections and certificates over real TLS, as over gRPC."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

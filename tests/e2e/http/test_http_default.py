@@ -1,7 +1,5 @@
 """What a daemon does about HTTP when nobody configured it, and that nothing of it is imported when it is off."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ The daemon accepts 128 connections here instead of 2,048, and strangers open 500
 default limits, and they open 5,000.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import resource

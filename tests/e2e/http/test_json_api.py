@@ -1,7 +1,5 @@
 """The plain JSON API as curl, a browser's EventSource and the console use it."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl

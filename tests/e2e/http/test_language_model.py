@@ -1,7 +1,5 @@
 """The language model alone, by the official client: whole conversations, without documents."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The official MCP client against a daemon, over HTTP and over standard input and output, in both revisions."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

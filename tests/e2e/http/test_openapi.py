@@ -1,7 +1,5 @@
 """The daemon keeps what its OpenAPI document says, for data that the document allows and for data that it does not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Answer formats that are costly to compile, sent to a real daemon beside another caller's work."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """One caller that sends all it may, and another beside it, over TLS with a token each."""
 
-from __future__ import annotations
-
 import collections
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a daemon holds after many answers, complete and cancelled, is what it held before."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A daemon within a limit on memory that the kernel enforces."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

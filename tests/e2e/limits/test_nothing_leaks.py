@@ -1,7 +1,5 @@
 """Marked words of questions, documents, formats, filters and secrets are in nothing that a daemon tells of itself."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

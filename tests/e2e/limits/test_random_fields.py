@@ -1,7 +1,5 @@
 """Requests with random fields: each is answered or refused with a documented status, and the daemon goes on."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """A box that is found, paired with, followed and told from impostors: a real daemon between network namespaces."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 ``python -m scripts.play_docs`` plays all pages, with an installation of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Strangers from 200 addresses and from 1,000 of one /64: known clients and right codes get in all the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a client learns and can do that has no file of ours: reflection and the standard health service."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Two daemons over TLS: a board that offloads encoding to a remote, and failures of the remote."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 

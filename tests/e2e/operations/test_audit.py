@@ -1,7 +1,5 @@
 """Someone whose answer was slow can be shown why: the trail of a real daemon, by API and command line."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """A calendar clock that jumps by years under a daemon locks nobody out for good, and keeps nothing valid for good."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import struct

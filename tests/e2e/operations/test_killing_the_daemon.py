@@ -1,7 +1,5 @@
 """A daemon killed at any moment of a mixed load loses nothing acknowledged and shows nothing that was deleted."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

@@ -1,7 +1,5 @@
 """A daemon whose database is damaged serves what is whole, says so everywhere, and is made whole again."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

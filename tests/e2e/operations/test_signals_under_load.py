@@ -1,7 +1,5 @@
 """Signals that come while documents are handed over and questions asked: nothing that was accepted is lost."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 import threading

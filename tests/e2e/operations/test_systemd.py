@@ -1,7 +1,5 @@
 """The unit as it is installed, under a real systemd that was booted for it. Only where asked for: it boots a system."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -3,8 +3,6 @@
 Nothing here waits without an end: programs in it run under timeout(1), and it goes by SIGKILL, with its cgroup.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

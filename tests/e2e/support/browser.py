@@ -1,7 +1,5 @@
 """Chromium as the users' browser, which reports whatever a page does that it must not do."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A collector that takes OTLP over HTTP, on a free loopback port."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a person does in the console: asks, and follows an answer to its words in a document."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Somebody between a client and a box."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading

@@ -1,7 +1,5 @@
 """Jobs over the wire, as tests need them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 import grpc

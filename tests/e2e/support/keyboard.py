@@ -1,7 +1,5 @@
 """What the keyboard reaches on a page, and what a screen reader is told."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

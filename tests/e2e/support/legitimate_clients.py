@@ -3,8 +3,6 @@
 Reads its orders as JSON from standard input and says as JSON what came of them.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Cgroups with a limit on memory, of the version this machine has. Needs root."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

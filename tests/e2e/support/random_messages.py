@@ -1,7 +1,5 @@
 """Random protobuf messages of any type, hostile values among them."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

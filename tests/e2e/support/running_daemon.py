@@ -1,7 +1,5 @@
 """A real daemon process over real gRPC, on a free loopback port."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import re

@@ -1,7 +1,5 @@
 """A daemon that asks for credentials, who there is, and which calls there are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module

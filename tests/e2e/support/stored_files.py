@@ -1,7 +1,5 @@
 """What a data directory keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

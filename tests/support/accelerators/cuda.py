@@ -1,7 +1,5 @@
 """Models in their form for CUDA, calibrated on a known text."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

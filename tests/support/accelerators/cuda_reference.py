@@ -3,8 +3,6 @@
 Between its ``PagedAttention`` nodes the graph is cut into pieces that the CPU provider runs as they are, in float16.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Encoders with the graph for GPUs, opened on the cores, where ONNX Runtime's own kernels run it."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

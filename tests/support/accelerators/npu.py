@@ -1,7 +1,5 @@
 """Encoders on the simulator of the NPU in Qualcomm's plugin for x86-64; opened once for all tests."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from functools import cache

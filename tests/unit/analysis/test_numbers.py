@@ -1,7 +1,5 @@
 """Numbers in one form, whatever language they are written in."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What questions ask for, by the words of their language."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_rag.analysis.questions import QuestionKind, asked_value, asks_number, kind_of

@@ -1,7 +1,5 @@
 """Index terms by script: known terms, and what holds for every text."""
 
-from __future__ import annotations
-
 import sys
 import unicodedata
 

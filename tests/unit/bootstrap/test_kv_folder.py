@@ -1,7 +1,5 @@
 """Data directories of versions that kept KV pages on disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from edge_rag.bootstrap.app import drop_kv_folder

@@ -1,7 +1,5 @@
 """A gRPC server that does what a test tells it: for what a client must survive and a sound daemon never does."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Which daemon is called where none is named; the boxes are real TLS servers on loopback."""
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 from edge_rag.config.settings import Settings, changed_keys, load_settings, with_reloadable

@@ -1,7 +1,5 @@
 """Reads the console's files as text: what they say."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import cache

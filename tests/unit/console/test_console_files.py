@@ -1,7 +1,5 @@
 """The console's files: complete, of this box only, and without anything that parses text as code."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 import tomllib

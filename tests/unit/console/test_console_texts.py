@@ -1,7 +1,5 @@
 """The console's texts: each one in every language, with the same values in it, and each one shown somewhere."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

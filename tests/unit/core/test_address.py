@@ -1,7 +1,5 @@
 """Names of peers, and the network that an address is counted by."""
 
-from __future__ import annotations
-
 from ipaddress import IPv6Address
 
 import pytest

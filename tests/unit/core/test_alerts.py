@@ -1,7 +1,5 @@
 """What is wrong on the box, and when backups are due."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo

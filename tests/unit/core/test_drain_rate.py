@@ -1,7 +1,5 @@
 """A refused request may be tried again when one is likely to be admitted."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_rag.core.limits.drain_rate import DrainRate

@@ -1,7 +1,5 @@
 """Test questions: what files of them hold, which rank a search gets, and how runs compare."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The fair queue: shares between clients whatever they send, and what one client may fill."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

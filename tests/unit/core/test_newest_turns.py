@@ -1,7 +1,5 @@
 """The turns of a conversation that a question carries."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Codes as they are shown, typed and compared."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

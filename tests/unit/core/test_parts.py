@@ -1,7 +1,5 @@
 """Parts of a stored text against the blocks that it was built of."""
 
-from __future__ import annotations
-
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 

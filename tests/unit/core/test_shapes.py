@@ -1,7 +1,5 @@
 """The JSON shape of values: fields by name, and what differs from them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 from datetime import UTC, datetime

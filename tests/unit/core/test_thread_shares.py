@@ -1,7 +1,5 @@
 """One caller's blocking calls leave threads for others."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor

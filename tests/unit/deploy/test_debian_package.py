@@ -3,8 +3,6 @@
 ``python -m scripts.packaging.debian PACKAGE.deb`` installs, upgrades and purges a whole one.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """scripts/install-service below a root of its own: real daemons; only pip and systemctl are scripts of the test."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The parts of scripts/quickstart that can be run without installing: a copy in an empty tree."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

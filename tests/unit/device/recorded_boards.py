@@ -4,8 +4,6 @@ They were put together from the kernel's device trees, vendors' images and manua
 ours.
 """
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

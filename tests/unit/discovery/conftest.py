@@ -1,7 +1,5 @@
 """A network of three machines; tests that need one are skipped where none can be made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Announcing and looking, over multicast DNS between network namespaces."""
 
-from __future__ import annotations
-
 import asyncio
 import platform
 import socket

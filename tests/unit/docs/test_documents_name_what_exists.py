@@ -1,7 +1,5 @@
 """Paths, links, settings and metrics in documents exist, and the index has every page."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from fnmatch import fnmatch

@@ -1,7 +1,5 @@
 """Manual pages, as groff and mandoc judge them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Every command that the documentation shows is played by ``scripts/play_docs``, or its table says why it is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

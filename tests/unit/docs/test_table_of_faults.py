@@ -1,7 +1,5 @@
 """The table of faults in docs/reliability.md is the one that scripts/faults runs, and its tests exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A decoder in front of another one, for what is to be measured, changed or held up on the way."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

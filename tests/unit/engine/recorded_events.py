@@ -1,7 +1,5 @@
 """Audit events in tests: keeping them, and checking that their order is legal."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """The engine's loop goes round while it works and while it waits, and only while it is not stuck."""
 
-from __future__ import annotations
-
 import threading
 
 from edge_rag.engine.command_queue import IDLE_TURN_S

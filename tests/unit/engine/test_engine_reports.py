@@ -1,7 +1,5 @@
 """What the engine reports of steps and requests, on a clock that only the model's runs move: one second each."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Prefix cache, drafts, preemption and cancellation, all at once. ``EDGE_RAG_EXACT
 requests are compared; 500 take a minute or two.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A request whose reader does not keep up: it holds nothing, goes on where it was, and ends in time."""
 
-from __future__ import annotations
-
 import threading
 
 from edge_rag.core.ids import require_recognized

@@ -1,7 +1,5 @@
 """A snapshot shows the running sequences and the holders of pages, and no text."""
 
-from __future__ import annotations
-
 import threading
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """An engine that is to do less lets fewer in, answers the same, and takes up all its slots again."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The second look at the end of an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Answers held to a format, by the real generator over real models."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

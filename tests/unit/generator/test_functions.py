@@ -1,7 +1,5 @@
 """What tells a model functions, and what is read of its answer."""
 
-from __future__ import annotations
-
 import json
 
 import jsonschema

@@ -1,7 +1,5 @@
 """Prompts, and the spans of them whose KV may be copied."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Stop strings and the checked stream of CITE mode."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hypothesis import example, given

@@ -1,7 +1,5 @@
 """What is asked for is built, also where it is asked for while a build goes on, and nothing is built for nothing."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An index file is believed only when its manifest vouches for every byte and for the state it mirrors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The index that is searched exactly, stored and changed; its answers are in the contract of vector indexes."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

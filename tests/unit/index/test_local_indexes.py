@@ -1,7 +1,5 @@
 """Large collections: segments, what they are rebuilt for, and that index and database agree whatever happened."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Collections in Milvus follow the database, whatever is missed, and move there and back. On a real milvus-lite."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

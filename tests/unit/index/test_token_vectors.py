@@ -1,7 +1,5 @@
 """Token vectors are a cache: what it returns is what was kept, and whatever happens to its file costs no answer."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """A small document of each format, made by the writers that people use where there is one for Python."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Chunks are exact, ordered, complete and small enough, whatever the document."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import SupportsIndex
 

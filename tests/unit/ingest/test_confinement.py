@@ -1,7 +1,5 @@
 """What a process that a document has taken over can reach: nothing but its pipes."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

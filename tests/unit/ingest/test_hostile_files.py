@@ -1,7 +1,5 @@
 """Each hostile file has the outcome that stands beside it, within its limits, and the next document is read."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator

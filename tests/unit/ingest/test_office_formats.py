@@ -1,7 +1,5 @@
 """What office documents, books and mail are read to."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Parsers of a pool read at the same time, and one that is ended is replaced."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import closing

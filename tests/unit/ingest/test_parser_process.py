@@ -1,7 +1,5 @@
 """The parser process: hostile documents cost their own rejection and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What each format is read to."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Whatever bytes come, a parser gives a sound document or a reason."""
 
-from __future__ import annotations
-
 import io
 import os
 import time

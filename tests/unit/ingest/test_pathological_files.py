@@ -3,8 +3,6 @@
 The bound is processor time of the parser process, set by the daemon, so that load of this machine changes no outcome.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterator
 

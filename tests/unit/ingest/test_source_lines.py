@@ -1,7 +1,5 @@
 """Each word of a source is told to be from the line that it is on."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import count

@@ -1,7 +1,5 @@
 """What tests of adding models share."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

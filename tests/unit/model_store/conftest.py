@@ -1,7 +1,5 @@
 """A store that tests add models to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

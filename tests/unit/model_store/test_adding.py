@@ -1,7 +1,5 @@
 """Adding folders that need no conversion, with every process that adding starts."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Adding language models from Hugging Face folders, with every process that it starts; without torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Adding GGUF files, with every process that adding starts; without torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

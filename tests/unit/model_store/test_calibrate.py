@@ -1,7 +1,5 @@
 """Calibration adds a CUDA form to a model folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """The catalogue says what its shapes come to, and proposes what fits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Chat templates that never end or make gigabytes, added with the command line's code and every process it starts."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Jobs on the model store: what they report, what they leave, and that nothing outlives them."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What fills which role, and what may be removed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Folders signed with OpenSSF's model signing and a plain key."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from edge_rag.offload.remotes.circuit_breaker import BreakerState, CircuitBreaker
 
 

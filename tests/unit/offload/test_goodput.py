@@ -1,7 +1,5 @@
 """The routing policy in a simulation: a slow board, a faster remote, clients that send one request after the other."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What the op computes, in numpy: the store to the last bit, the attention in float64."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The op alone in a graph, run as the decoder runs it: bound inputs, pages in place."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The ops of text encoders against float64, and every kernel build against the scalar one, bit for bit."""
 
-from __future__ import annotations
-
 import math
 import os
 from functools import cache

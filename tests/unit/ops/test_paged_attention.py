@@ -1,7 +1,5 @@
 """Every kernel build of the op against numpy: the bytes in the pages exactly, the attention closely, in any batch."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whatever is wrong with an input, the op says so and leaves every page as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """QuantizedMatMul against float64, and every kernel build against the scalar one, bit for bit."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Whatever is wrong with a matrix or its attributes, the ops say so before they read any of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """QuantizedRows: columns of a packed matrix, to the last bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

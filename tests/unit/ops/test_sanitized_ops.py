@@ -1,7 +1,5 @@
 """The op's tests once more on a build that stops at the first bad access or undefined step."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

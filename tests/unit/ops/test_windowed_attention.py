@@ -1,7 +1,5 @@
 """Every kernel build where tokens see a window of their context, or scores are capped."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

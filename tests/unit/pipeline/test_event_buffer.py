@@ -1,7 +1,5 @@
 """The buffer between a generator and its reader is bounded, and no method blocks."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

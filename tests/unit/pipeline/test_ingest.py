@@ -1,7 +1,5 @@
 """Ingest of several owners at once: nobody is held up by another, and what is ended leaves nothing half done."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Forecasts of jobs: costs fitted to what was measured, and equal shares of owners."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

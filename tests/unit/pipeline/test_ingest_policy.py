@@ -1,7 +1,5 @@
 """The order of ingest: equal shares of owners and collections, small before large, nobody starved."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from random import Random

@@ -1,7 +1,5 @@
 """Pages are drawn one at a time, callers take turns, and nobody fills the queue."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Ingest yields to queries, and queries cannot starve it."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """What of a passage is read once for all questions."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What sentences of definitions and tables are looked up by."""
 
-from __future__ import annotations
-
 from edge_rag.core.text import sentence_spans
 from edge_rag.reranker.candidate import heading_key, keys_of, labels_of
 

@@ -1,7 +1,5 @@
 """What decides the order of passages besides their max-sim."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A small embedder for tests in which it does not matter what vectors mean."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A retrieval under way when text is removed has an epoch that the removal ended, so no cache keeps what it found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What encoders read of a question, and which of its words are searched for."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

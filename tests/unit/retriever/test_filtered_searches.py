@@ -1,7 +1,5 @@
 """Both halves of the search against brute force: random documents, metadata and filters over real SQLite and FAISS."""
 
-from __future__ import annotations
-
 import random
 import string
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Reciprocal rank fusion, by its formula and its ties."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

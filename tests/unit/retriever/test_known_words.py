@@ -1,7 +1,5 @@
 """BM25 takes part in the fusion where a passage has the words of the question."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_rag.bootstrap.open_directory import OpenDirectory

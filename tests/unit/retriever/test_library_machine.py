@@ -1,7 +1,5 @@
 """The library against a dictionary: whatever is ingested, replaced, deleted and reopened, both hold the same."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A data directory survives whatever happens to what is only a cache, and is held by one daemon at a time."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

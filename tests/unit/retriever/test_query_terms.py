@@ -1,7 +1,5 @@
 """Which words of a question are searched for."""
 
-from __future__ import annotations
-
 import apsw
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

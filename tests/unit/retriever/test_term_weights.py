@@ -1,7 +1,5 @@
 """Which words of a question tell, by the collection's own frequencies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import log
 from pathlib import Path

@@ -1,7 +1,5 @@
 """After a change of the embedding model, chunks are embedded again while questions are answered."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing

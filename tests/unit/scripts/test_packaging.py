@@ -1,7 +1,5 @@
 """What a release consists of: its bill of materials, its checksums, and the offline bundle's installer."""
 
-from __future__ import annotations
-
 import ensurepip
 import hashlib
 import json

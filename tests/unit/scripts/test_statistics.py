@@ -1,7 +1,5 @@
 """The arithmetic of benchmarks that decide: percentiles, rankings, shares of answers, the not-found curve."""
 
-from __future__ import annotations
-
 import random
 from math import log2
 from pathlib import Path

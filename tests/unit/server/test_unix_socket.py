@@ -1,7 +1,5 @@
 """One daemon at a time holds a Unix socket, and a killed one leaves nothing in the way."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

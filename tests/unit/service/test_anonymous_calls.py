@@ -1,7 +1,5 @@
 """Calls of callers without identity: few, short, and the oldest make room for the newest."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

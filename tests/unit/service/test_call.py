@@ -1,7 +1,5 @@
 """Every call is admitted, counted and, where it is refused, recorded once, over any transport."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast

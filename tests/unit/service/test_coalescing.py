@@ -1,7 +1,5 @@
 """Chunks for a peer arrive complete and in order, in few messages; the first chunk and the end at once."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import aclosing
 

@@ -1,7 +1,5 @@
 """Concurrent calls are bounded and shared among clients; every refusal has a retry delay."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Files that become documents: names, states, who sees what, and what is deleted with what."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Memory for messages is bounded, and shared among callers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

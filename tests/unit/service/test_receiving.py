@@ -1,7 +1,5 @@
 """Documents that are received: each is a file until it is stored, and none stays behind."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Refused calls are recorded in the audit log, at a bounded rate, and none is uncounted."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_rag.core.ids import RequestId

@@ -1,7 +1,5 @@
 """A run of test questions gives way to others: it has the lowest priority, one search at a time, and waits its turn."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

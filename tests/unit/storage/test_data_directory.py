@@ -1,7 +1,5 @@
 """A data directory is private: its daemon's user reaches it, nobody else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

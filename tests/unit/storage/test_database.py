@@ -1,7 +1,5 @@
 """What a write leaves in the files."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """One flipped byte, in whatever file of the data directory: noticed, made good from the truth, or refused."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Iterator

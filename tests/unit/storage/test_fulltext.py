@@ -1,7 +1,5 @@
 """Full text tables follow the analysis of this version, also after an interruption, and need it only for words."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

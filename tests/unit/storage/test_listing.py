@@ -1,7 +1,5 @@
 """Lists of documents: orders, searches, filters, and pages that lose no document."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

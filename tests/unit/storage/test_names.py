@@ -1,7 +1,5 @@
 """Names are checked at the door of the room."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_rag.errors import InvalidRequest

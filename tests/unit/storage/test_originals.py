@@ -1,7 +1,5 @@
 """The bytes of stored documents: kept once for each content, as long as a document refers to them."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

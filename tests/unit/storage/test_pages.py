@@ -1,7 +1,5 @@
 """Pages of stored records end by their size, and together they have all records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime

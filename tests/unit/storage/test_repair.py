@@ -1,7 +1,5 @@
 """A library made of what is whole of a damaged one, of a backup and of source files."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The spool: documents that are received to disk, and the shares of those who upload."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

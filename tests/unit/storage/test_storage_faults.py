@@ -1,7 +1,5 @@
 """A full disk, a damaged file and a crash in mid-ingest lose nothing that was acknowledged."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

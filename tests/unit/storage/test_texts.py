@@ -1,7 +1,5 @@
 """Ranges of stored texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """The log holds no text of questions or documents unless it is asked to, wherever the text may lurk."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from prometheus_client import CollectorRegistry
 
 from edge_rag.core.answer import Usage

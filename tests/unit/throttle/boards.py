@@ -1,7 +1,5 @@
 """Sysfs trees of real boards, written below a test's folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

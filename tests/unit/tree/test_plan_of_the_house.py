@@ -1,7 +1,5 @@
 """Bounds of the source tree: files without cycles, files of one concept."""
 
-from __future__ import annotations
-
 from graphlib import TopologicalSorter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """No response grows without bound with what is stored."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from hypothesis import given

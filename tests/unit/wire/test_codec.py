@@ -1,7 +1,5 @@
 """Values survive the way to protobuf and back, and every field has its place there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A client reads the messages of newer daemons, except for values that it does not know."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

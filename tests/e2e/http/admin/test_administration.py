@@ -1,7 +1,5 @@
 """What administrators do over HTTP: tokens, and what people think of answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

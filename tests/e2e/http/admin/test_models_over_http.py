@@ -1,7 +1,5 @@
 """Models that administrators add, verify, choose and remove over HTTP."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Files by the official OpenAI client: sent, listed, read and deleted, by their owner only."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

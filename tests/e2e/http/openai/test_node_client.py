@@ -1,7 +1,5 @@
 """The official client for Node.js, by the example of the guide."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The official OpenAI client against a daemon, and that HTTP and gRPC give the same answers."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """The official OpenAI client against a daemon: collections as vector stores, their files and their search."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What was cached of a collection is gone once text of it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is copied computed_ranges the computed tokens of a sequence."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """The work for a question does not depend on earlier questions of other trust domains; times follow from the work."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

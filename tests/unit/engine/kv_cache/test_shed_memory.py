@@ -1,7 +1,5 @@
 """An engine gives memory back without changing an answer, and batch requests wait while it is short."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

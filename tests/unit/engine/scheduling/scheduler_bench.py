@@ -1,7 +1,5 @@
 """A bench for the scheduler: it runs without a model, and everything is accounted for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from math import inf
 

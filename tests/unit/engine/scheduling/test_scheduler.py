@@ -1,7 +1,5 @@
 """What the scheduler plans, admits and preempts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

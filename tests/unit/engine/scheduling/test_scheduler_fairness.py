@@ -1,7 +1,5 @@
 """How long sequences wait: classes, aging and clients."""
 
-from __future__ import annotations
-
 from edge_rag.core.query import Priority
 from edge_rag.engine.scheduling.policy import SchedulerLimits
 from edge_rag.engine.sequence import Status

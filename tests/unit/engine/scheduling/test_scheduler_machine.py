@@ -1,7 +1,5 @@
 """Random operations on a scheduler keep its accounting and its events right."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 

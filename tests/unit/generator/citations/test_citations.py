@@ -3,8 +3,6 @@
 Nothing unsupported is ever printed with a citation. A mode without a promise here fails.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Numbers in which an answer and the passages differ."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Random JSON schemas of which every instance is short, for checking that answers under them validate."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The check of answer formats in a process with limits."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Bounds of the size of answer formats, held against what llguidance does with them."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

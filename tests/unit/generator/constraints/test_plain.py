@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from edge_rag.core.answer import FinishReason
 from edge_rag.engine.constraint import Ended
 from edge_rag.generator.constraints.plain import FreeText, NoGeneration

@@ -1,7 +1,5 @@
 """Values of a sentence, by kind and language."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

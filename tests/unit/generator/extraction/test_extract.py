@@ -1,7 +1,5 @@
 """Extracted answers: every value is a span of the passages, and JSON validates under its schema."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Earlier turns in prompts: which are kept, where they stand, and that their KV is reused exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

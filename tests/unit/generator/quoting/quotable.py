@@ -1,7 +1,5 @@
 """Passages of a parsed document as the store gives them to the quoting code, with the text around them."""
 
-from __future__ import annotations
-
 from edge_rag.core.documents.document import ParsedDocument
 from edge_rag.core.documents.parts import ChunkPlace
 from edge_rag.core.ids import ChunkId, DocumentId

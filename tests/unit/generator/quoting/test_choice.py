@@ -1,7 +1,5 @@
 """Which sentences are quoted, by their evidence."""
 
-from __future__ import annotations
-
 import pytest
 
 from edge_rag.core.ids import ChunkId, DocumentId

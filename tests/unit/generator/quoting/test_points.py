@@ -1,7 +1,5 @@
 """Quotes in context: lists whole, rows with their header, and each quote understandable alone."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import replace

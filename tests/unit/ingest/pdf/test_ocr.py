@@ -1,7 +1,5 @@
 """Scanned PDFs: read where Tesseract is installed, refused with what to install where it is not."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Where the text of a PDF is on its pages, and pictures of them."""
 
-from __future__ import annotations
-
 import ctypes
 import io
 import re

@@ -1,7 +1,5 @@
 """Pages of stored documents: kept for the next request, and never for a document that is gone."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """PDFs are read in the order in which a person reads them, whatever order they were drawn in."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 

@@ -4,8 +4,6 @@ The canaries: a shared library that makes a file when it is loaded, a pickle tha
 when it is imported.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """Attacks through Hugging Face folders."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import struct

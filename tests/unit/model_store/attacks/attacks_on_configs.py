@@ -1,7 +1,5 @@
 """Attacks through genai_config.json."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

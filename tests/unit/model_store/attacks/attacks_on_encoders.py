@@ -1,7 +1,5 @@
 """Attacks through checkpoints of encoders: sentence-transformers' files say which code runs, and where it lies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

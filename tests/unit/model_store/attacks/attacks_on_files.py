@@ -1,7 +1,5 @@
 """Attacks through the files of a folder: strays, links, lying manifests."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Attacks through graphs and their weights."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path

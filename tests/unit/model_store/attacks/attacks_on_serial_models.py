@@ -1,7 +1,5 @@
 """Attacks through model folders that run serially: their manifest is in order, what it lists is not."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hostile and broken folders are refused with the reason, and nothing of them runs."""
 
-from __future__ import annotations
-
 import ctypes
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """Small folders with nothing wrong about them, of each kind that can be added."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

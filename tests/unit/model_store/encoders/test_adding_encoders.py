@@ -1,7 +1,5 @@
 """Adding embedders and cross-encoders from Hugging Face folders, with every process that it starts; without torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

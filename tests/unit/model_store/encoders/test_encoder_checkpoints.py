@@ -1,7 +1,5 @@
 """What sentence-transformers' files say about an encoder, read as that library would; refusals are in the table."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

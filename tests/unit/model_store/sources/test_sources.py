@@ -1,7 +1,5 @@
 """Sources and names as operators type them, and how two models are compared."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every kernel build against the scalar one, bit for bit: a page written on one machine reads the same on another."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels without ONNX Runtime, for arm64 under emulation and here: the same bits."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

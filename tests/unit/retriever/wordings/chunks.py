@@ -1,7 +1,5 @@
 """A lexicon over a few chunks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Edit distances are RapidFuzz's."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

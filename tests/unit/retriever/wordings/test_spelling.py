@@ -1,7 +1,5 @@
 """Which words of a question are corrected, and to what."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What a follow-up takes over from the turns before it, and what not."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from math import log

@@ -1,7 +1,5 @@
 """Synonyms: how lines are read, and which wordings a question gets."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

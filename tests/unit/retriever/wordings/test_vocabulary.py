@@ -1,7 +1,5 @@
 """The words of a collection follow its documents exactly, and near ones are found among them."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Checkpoints of every family compute what their configuration says, and damaged ones are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

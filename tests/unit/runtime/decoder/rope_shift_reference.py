@@ -1,7 +1,5 @@
 """Tokens at other positions, in NumPy: what the library is compared with."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A step that does not add up never reaches the model."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

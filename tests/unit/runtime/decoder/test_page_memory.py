@@ -1,7 +1,5 @@
 """Memory of pages is taken as it is written and given back where it is worthless, and what is kept stays."""
 
-from __future__ import annotations
-
 import mmap
 import re
 from pathlib import Path

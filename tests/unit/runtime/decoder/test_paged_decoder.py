@@ -1,7 +1,5 @@
 """The decoder alone: what it tells, what it refuses, and that a page is nothing but its bytes."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,8 +1,6 @@
 """Tokens at other positions: in the first layer, whose keys know nothing of the text before, exactly what a run there
 would have stored, up to one rounding more."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from itertools import zip_longest
 
 import numpy as np

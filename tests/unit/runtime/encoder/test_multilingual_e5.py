@@ -1,7 +1,5 @@
 """The multilingual embedder as it comes along: its tokens against SentencePiece's, its vectors against fp32's."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

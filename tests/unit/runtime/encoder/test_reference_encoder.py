@@ -1,7 +1,5 @@
 """The float32 reference, which knows nothing of the graphs, and the unrounded graphs compute the same."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Packed token vectors are close to the exact ones, and reading them is safe whatever they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

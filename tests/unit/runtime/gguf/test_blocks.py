@@ -1,7 +1,5 @@
 """Weights read from blocks are those that ggml's own reader gives."""
 
-from __future__ import annotations
-
 import gguf
 import numpy as np
 import pytest

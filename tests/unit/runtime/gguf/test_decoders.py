@@ -1,7 +1,5 @@
 """Decoders written from GGUF files compute what the files' weights say."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

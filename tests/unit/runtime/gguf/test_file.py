@@ -1,7 +1,5 @@
 """A GGUF file is read, or refused with the field that is wrong, within bounds of time and memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Tokenizers rebuilt from metadata encode texts of many scripts as the originals do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The description of a lowered model survives being written and is not believed when it is damaged."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

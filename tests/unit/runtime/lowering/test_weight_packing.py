@@ -1,7 +1,5 @@
 """Packing moves weights about and changes none of them."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Blocks of 4 bits find the grid that weights lie on, and lose little on weights without one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

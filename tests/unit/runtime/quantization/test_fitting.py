@@ -1,7 +1,5 @@
 """Quantized decoders: keys balanced without changing the function, and bits given where they save most."""
 
-from __future__ import annotations
-
 import tracemalloc
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The op library is found where it was installed, or the error says how to build it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

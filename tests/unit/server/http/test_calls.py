@@ -1,7 +1,5 @@
 """Hosts, error objects and names of peers, without a server."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The parser of requests: what it refuses does not depend on how the bytes arrive."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import h11

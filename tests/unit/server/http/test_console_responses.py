@@ -1,7 +1,5 @@
 """The console's responses: the page by language with its policy, and files that are found in a table alone."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Sessions of browsers and users that proxies name, without a server."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 

@@ -1,7 +1,5 @@
 """Calls over ASGI without sockets: how each ends, and that slots and memory are returned whichever way."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """OpenAI's filters: any JSON is a filter or a named error, and a filter means what the same one means elsewhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Forms that arrive in pieces, however they are cut, and what is no form."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 
 import pytest

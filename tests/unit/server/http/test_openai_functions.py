@@ -1,7 +1,5 @@
 """Function tools of chat completions and responses, without a server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Responses to and from JSON, without a server."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bodies that are streams: handed over as they come, bounded in size, speed and memory; and ends with the client."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

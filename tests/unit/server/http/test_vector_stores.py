@@ -1,7 +1,5 @@
 """Requests about vector stores, without a daemon: pages, chunking strategies, attributes and scores."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import inf

@@ -1,7 +1,5 @@
 """Occasional cancellations are allowed; a flood of them is over the limit."""
 
-from __future__ import annotations
-
 from edge_rag.server.limits.connections import UNKNOWN, CancelRateLimiter
 
 ONE = "ipv4:192.0.2.7:5000"

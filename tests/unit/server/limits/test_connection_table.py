@@ -1,7 +1,5 @@
 """Which connections stay, whatever strangers open."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

@@ -1,7 +1,5 @@
 """Connection limits and bans, with real sockets."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

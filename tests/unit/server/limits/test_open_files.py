@@ -1,7 +1,5 @@
 """The limit of open files, in a process of its own: a lowered hard limit cannot be raised again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

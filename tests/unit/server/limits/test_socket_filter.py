@@ -1,7 +1,5 @@
 """The kernel drops connections of banned networks, with real sockets."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from collections.abc import Iterator

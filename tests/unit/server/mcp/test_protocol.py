@@ -1,7 +1,5 @@
 """What messages ask for and how they are answered, without a transport, against the models of the specification."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Messages over lines: calls beside each other, cancelled and refused ones, and lines that are none."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

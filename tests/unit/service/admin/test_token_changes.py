@@ -1,7 +1,5 @@
 """Tokens that administrators make, change and revoke: rights, what is refused, and what the audit log says."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Test questions as they are stored: in order, bounded, compared with the run before, gone with their collection."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Feedback: what is kept, in what order, how much, and what it goes with."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """A backup put into a data directory."""
 
-from __future__ import annotations
-
 import random
 import tarfile
 from contextlib import closing

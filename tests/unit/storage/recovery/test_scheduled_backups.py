@@ -1,7 +1,5 @@
 """Backups by a schedule: when they are made, that each can be restored, and what a kill leaves."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

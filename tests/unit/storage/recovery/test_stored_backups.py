@@ -1,7 +1,5 @@
 """Backups that are kept in the data directory."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from datetime import UTC, datetime

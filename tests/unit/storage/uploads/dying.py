@@ -3,8 +3,6 @@
 dying.py ROOT    prints how many steps there are; fails if what is left of one is not what was acknowledged
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Files that are sent: expiry, room, and what a crash leaves."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

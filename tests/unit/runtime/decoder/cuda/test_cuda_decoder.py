@@ -1,7 +1,5 @@
 """The runner on a card: what it refuses without one, its inputs and its pages."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

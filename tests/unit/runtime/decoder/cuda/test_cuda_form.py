@@ -1,7 +1,5 @@
 """The CUDA form of a model: a graph of ONNX Runtime's own operators that computes what the paged form computes."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Requests from JSON and from texts of paths and query strings: typed, bounded, and refused by field."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any

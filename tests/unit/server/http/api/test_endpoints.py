@@ -1,7 +1,5 @@
 """Endpoints without a daemon: streams that fail, what a request may have, and responses that fit."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The OpenAPI document has every route, and describes what it takes and returns."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
