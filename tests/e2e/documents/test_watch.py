@@ -1,7 +1,5 @@
 """A watched folder: its documents follow real changes of real files."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -107,3 +105,26 @@ def test_documents_follow_their_files(daemon: RunningDaemon, folder: Path, watch
     }
     assert watch.end() == 130
     assert watch.status() == {"pipe": "not a regular file"}
+
+
+def test_what_happened_while_nobody_watched_is_followed_at_the_start(
+    daemon: RunningDaemon, folder: Path, watching: Callable[[str], Watch]
+) -> None:
+    place = "watch-restart"
+    for name in ("kept", "changed", "deleted"):
+        (folder / f"{name}.txt").write_text(f"The file {name} at first.")
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.7 rubbish")
+    first = watching(place)
+    assert len(first.events(4)) == 4
+    assert first.end() == 130
+    assert "damaged" in first.status()["broken.pdf"]
+
+    (folder / "changed.txt").write_text("The file changed since then.")
+    (folder / "deleted.txt").unlink()
+    (folder / "new.txt").write_text("The file that is new.")
+    second = watching(place)
+
+    assert second.events(3) == {("replaced", "changed.txt"), ("removed", "deleted.txt"), ("added", "new.txt")}
+    assert set(stored(daemon.address, place)) == {"kept.txt", "changed.txt", "new.txt"}
+    second.process.send_signal(signal.SIGTERM)
+    assert second.process.wait(60) == 130
