@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_rag.core.ids import ChunkId
-from edge_rag.errors import StorageError
 from edge_rag.index.flat import ExactIndex, membership
 from edge_rag.index.ivf_segment import Segment
 
@@ -42,7 +41,7 @@ class _Base:
         return _Base(self.segment, present, int(np.count_nonzero(present)))
 
 
-class LackingVectors(StorageError):
+class LackingVectors(Exception):
     """A rebuilt index lacks vectors of the current one.
 
     Attributes:
