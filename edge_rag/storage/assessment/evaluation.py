@@ -179,7 +179,10 @@ def _present(connection: apsw.Connection, number: int) -> dict[NewQuestion, str]
 
 def _insert(connection: apsw.Connection, number: int, questions: Sequence[NewQuestion]) -> list[str]:
     """Adds questions; returns their ids: 48 bits of Unix milliseconds, 16 of order and 16 random ones."""
-    now = time.time_ns() // 1_000_000
+    newest = "SELECT ifnull(max(id), '0') FROM test_questions WHERE collection = ?"
+    (last,) = connection.execute(newest, (number,)).fetchone()
+    # Later than any there is: two calls may come in one millisecond, and clocks go back.
+    now = max(time.time_ns() // 1_000_000, int(last[:12], 16) + 1)
     ids = [f"{now:012x}{order:04x}{secrets.token_hex(2)}" for order in range(len(questions))]
     connection.executemany(
         "INSERT INTO test_questions (collection, id, question, document, expected) VALUES (?, ?, ?, ?, ?)",
