@@ -24,13 +24,11 @@ from pathlib import Path
 from types import FrameType
 
 _ROOT = Path(__file__).resolve().parents[1]
-_NOTES = "WALK_NOTES"
 _INTERCEPTOR, _ENGINE = "server/grpc/interceptor.py", "engine/command_queue.py"
-_WAIT_S = 60
 
 
 def serve(package: str, arguments: list[str], of_step: bool) -> None:
-    """Runs the daemon of a package folder with a profiler: SIGUSR1 starts it, SIGUSR2 writes what it saw."""
+    """Runs the daemon of a package folder with a profiler: SIGUSR1 starts it, SIGUSR2 prints what it saw."""
     first: dict[str, int] = {}
     active = in_step = False
 
@@ -52,9 +50,8 @@ def serve(package: str, arguments: list[str], of_step: bool) -> None:
     def write(*_: object) -> None:
         nonlocal active
         active = False
-        notes = Path(os.environ[_NOTES])
-        notes.with_suffix(".new").write_text(json.dumps({name[len(package) :]: at for name, at in first.items()}))
-        notes.with_suffix(".new").replace(notes)
+        seen = json.dumps({name[len(package) :]: at for name, at in first.items()})
+        os.write(sys.stdout.fileno(), f"{seen}\n".encode())
 
     signal.signal(signal.SIGUSR1, start)
     signal.signal(signal.SIGUSR2, write)
@@ -69,7 +66,7 @@ def serve(package: str, arguments: list[str], of_step: bool) -> None:
 def walk(tree: Path, of_step: bool = False) -> dict[str, int]:
     """Returns the files in which a question runs, or a step of its answer, by the time of the first call."""
     with tempfile.TemporaryDirectory() as folder:
-        notes, data = Path(folder, "notes"), Path(folder, "data")
+        data = Path(folder, "data")
         python = str(tree / ".venv" / "bin" / "python")
         package = str(tree / "edge_rag") + os.sep
         program = f"import sys; sys.path.append({str(_ROOT)!r}); from scripts.question_walk import serve; "
@@ -80,7 +77,7 @@ def walk(tree: Path, of_step: bool = False) -> dict[str, int]:
             added = ["models", "add", str(_ROOT / "tests/fixtures/quoter"), "--name", "traced", "--data-dir", str(data)]
             subprocess.run([python, "-m", "edge_rag", *added], env=environment, check=True, stdout=subprocess.DEVNULL)
             environment["EDGE_RAG_MODELS__GENERATOR"] = "traced"
-        daemon = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tree, env={**environment, _NOTES: str(notes)})
+        daemon = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tree, env=environment)
         try:
             assert daemon.stdout is not None
             if not any(b"serving on" in line for line in daemon.stdout):
@@ -96,10 +93,7 @@ def walk(tree: Path, of_step: bool = False) -> dict[str, int]:
             daemon.send_signal(signal.SIGUSR1)
             run("ask", "To how many amperes is the main breaker set?", *mode)
             daemon.send_signal(signal.SIGUSR2)
-            deadline = time.monotonic() + _WAIT_S
-            while not notes.exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            first: dict[str, int] = json.loads(notes.read_text())
+            first: dict[str, int] = json.loads(daemon.stdout.readline())
         finally:
             daemon.terminate()
             daemon.wait()
