@@ -53,6 +53,7 @@ async def test_a_cancelled_call_holds_its_thread_until_the_function_ends() -> No
     assert blocked.calls == CALLER_THREADS
     blocked.go.set()
     await waiting
+    await asyncio.get_running_loop().shutdown_default_executor()  # the cancelled ones end, too
     assert shares._callers == {}
 
 
